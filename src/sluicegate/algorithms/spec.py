@@ -1,0 +1,101 @@
+"""The shape every algorithm has: a frozen specification with pure functions of (state, now, cost).
+
+An algorithm object holds only numbers. It never reads a clock, keeps no state and does no I/O; the store owns
+the state, passes it in and keeps what comes back. ``None`` is the state of a counter that does not exist,
+which is the same as one that has fully recovered. A state is opaque outside its algorithm.
+
+Deciding is split in two, because most callers only ask for yes or no: ``admit`` decides and gives the new state,
+``verdict`` describes (remaining, retry, reset). Both look at the same state and the same ``now_us``, so
+they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from sluicegate.algorithms.verdict import Verdict
+
+__all__ = ["OnChange", "Spec", "State"]
+
+State: TypeAlias = Any
+"""Opaque, immutable state of one counter: an int or a tuple of ints. Never None once a charge was admitted."""
+
+
+class OnChange(StrEnum):
+    """What happens to a live counter when the numbers of its rule change."""
+
+    KEEP = "keep"
+    """Tokens used stay used: 40 used of 100 becomes 40 used of 200. Used is capped at one new drain."""
+    SCALE = "scale"
+    """The used fraction stays: 40 used of 100 becomes 80 used of 200."""
+    RESET = "reset"
+    """The counter starts full under the new numbers."""
+
+
+class Spec(Protocol):
+    """One algorithm with its numbers: immutable, hashable, equal when all numbers are equal.
+
+    In every method ``now_us`` is the store's time; a ``now_us`` before the state's own time counts as no time
+    passed. ``cost`` >= 1 unless said otherwise; callers validate it.
+    """
+
+    algorithm: ClassVar[str]
+
+    @property
+    def capacity(self) -> int:
+        """The most tokens one request may take at once: bucket capacity or window limit (>= 0)."""
+        ...
+
+    @property
+    def window_us(self) -> int:
+        """The window, or for a bucket the time a drained one takes to fill; >= 1."""
+        ...
+
+    @property
+    def shape(self) -> str:
+        """What the counter's key carries of the spec: a change of it starts a new counter.
+
+        Window length, alignment and sub-windows for windows; constant for buckets. Never limits or rates.
+        """
+        ...
+
+    def admit(self, state: State | None, now_us: int, cost: int) -> State | None:
+        """The state after charging ``cost``, or None when it does not fit now. Changes nothing itself."""
+        ...
+
+    def verdict(self, state: State | None, now_us: int, cost: int, admitted: bool) -> Verdict:
+        """Describe the answer of ``admit`` at the same ``now_us``.
+
+        ``state`` is the state *after* the charge when ``admitted``, else the state before. ``cost`` 0 with
+        ``admitted`` describes the counter as it stands (a peek).
+        """
+        ...
+
+    def expires_us(self, state: State) -> int:
+        """The time from which this state is the same as no state; the store may forget it then."""
+        ...
+
+    def charge_refused(self, state: State | None, now_us: int, cost: int) -> State:
+        """The state after a *refused* hit that counts (``denied_counts``), at most one full drain used."""
+        ...
+
+    def refund(self, state: State, now_us: int, cost: int, charged_us: int) -> State:
+        """The state after giving back a charge of ``cost`` admitted at ``charged_us``.
+
+        Gives back only what the passing of time has not given back already (DESIGN: receipts); the state is
+        returned unchanged where nothing is due. The caller guarantees once-only.
+        """
+        ...
+
+    def carry(self, old: Spec, state: State, now_us: int, how: OnChange) -> State | None:
+        """The state under this spec of a counter last written under ``old`` (same algorithm and shape)."""
+        ...
+
+    def most_admitted(self, interval_us: int) -> int:
+        """The bound: most tokens admitted in any half-open interval of this length."""
+        ...
+
+    def state_bytes(self) -> int:
+        """Largest memory of one state in this process, in bytes, estimated for ``rules bounds``."""
+        ...

@@ -1,0 +1,37 @@
+"""What one counter says of one charge."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = ["Outcome", "Verdict"]
+
+
+class Outcome(StrEnum):
+    """The four answers a limiter can give; there is no fifth."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    """Not now; ``retry_after_us`` says when."""
+    NEVER_FITS = "never_fits"
+    """The cost is above the counter's capacity: waiting does not help."""
+    UNDECIDED = "undecided"
+    """The store failed; the rule's failure policy decides."""
+
+
+class Verdict(NamedTuple):
+    """One counter's answer, in integer microseconds relative to the time of the decision.
+
+    ``remaining``: tokens left after this charge when allowed, else what is left now (>= 0).
+    ``retry_after_us``: 0 when allowed; the wait after which this cost passes if nobody else asks;
+    None when it never fits. ``reset_after_us``: when allowed, until the counter is full again (bucket)
+    or its window ends; when refused, equal to ``retry_after_us`` (0 when never). ``delay_us``: how long the
+    caller must hold the request (leaky bucket only, else 0).
+    """
+
+    outcome: Outcome
+    remaining: int
+    retry_after_us: int | None
+    reset_after_us: int
+    delay_us: int = 0

@@ -1,0 +1,96 @@
+"""Where counters live: the protocol every store obeys.
+
+A store has one deciding call, atomic for all charges of a request: it decides every charge first and then
+charges all of them or none. It knows specs and keys, never rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from sluicegate.algorithms.spec import OnChange, Spec
+from sluicegate.algorithms.verdict import Verdict
+
+__all__ = ["Answer", "Charge", "Counter", "Receipt", "Request", "Store"]
+
+
+class Counter(NamedTuple):
+    """The static part of a charge: which rule, by which numbers. Built once per rule and tier.
+
+    ``prefix`` and a subject make the counter's key; it contains no limit or rate, so a change of numbers
+    keeps the counter. ``shadow`` counters are evaluated and never refuse. ``denied_counts`` charges the refusing
+    counter on a refusal.
+    """
+
+    name: str
+    spec: Spec
+    prefix: str
+    shadow: bool = False
+    denied_counts: bool = False
+    on_change: OnChange = OnChange.KEEP
+
+
+Charge: TypeAlias = tuple[Counter, str, int]
+"""(counter, subject, cost). A plain tuple, because one is made per matching rule of every request."""
+
+Request: TypeAlias = Sequence[Charge]
+"""The charges of one request, in order of evaluation; their keys are distinct (the engine guarantees it)."""
+
+
+class Receipt(NamedTuple):
+    """What a refund needs: the charge and the store's time at which it was made."""
+
+    counter: Counter
+    subject: str
+    cost: int
+    charged_us: int
+
+
+class Answer(Protocol):
+    """The store's answer to one request. ``now_us`` is the one reading of time it was decided by."""
+
+    @property
+    def admitted(self) -> bool:
+        """Every enforced charge passed (and, unless it was a peek, was charged)."""
+        ...
+
+    @property
+    def now_us(self) -> int: ...
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """One verdict per charge, in order. May be computed on the first call; never changes."""
+        ...
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        """One receipt per charge that was really made; empty for a refusal or a peek."""
+        ...
+
+
+class Store(Protocol):
+    """A home for counters. Safe to call from any thread."""
+
+    def decide(self, requests: Sequence[Request], *, peek: bool = False) -> list[Answer]:
+        """Decide each request in order, request i charged before i+1 is read; one reading of time for all.
+
+        On a refusal nothing is charged, except that a refusing ``denied_counts`` counter is. Shadow charges
+        are made only when all enforced ones pass and the shadow would. ``peek`` decides and charges nothing.
+        Raises StoreError where no answer is had.
+        """
+        ...
+
+    def decide_one(self, request: Request, *, peek: bool = False) -> Answer:
+        """``decide`` for a batch of one, without building the batch."""
+        ...
+
+    def refund(self, receipts: Sequence[Receipt]) -> int:
+        """Give back what is due of each receipt; returns how many counters changed. Never creates a key."""
+        ...
+
+    def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
+        """Forget these counters; returns how many existed."""
+        ...
+
+    def close(self) -> None:
+        """Release what the store holds; a closed store raises StoreError."""
+        ...
