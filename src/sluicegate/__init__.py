@@ -1,0 +1,1 @@
+"""Sluicegate: a distributed rate limiter. Public names only."""
