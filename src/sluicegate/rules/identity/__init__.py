@@ -1,0 +1,1 @@
+"""Who sent a request, as far as it can be verified."""
