@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock", "US_PER_MS", "US_PER_S"]
+__all__ = ["US_PER_MS", "US_PER_S", "Clock", "ManualClock", "SystemClock"]
 
 US_PER_MS = 1_000
 US_PER_S = 1_000_000
