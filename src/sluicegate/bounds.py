@@ -30,3 +30,97 @@ LISTEN_BACKLOG: Final = 2_048
 # Seconds between two sweeps over a door's connections; every timeout of a door is late by at most this. A sweep of
 # 10,000 connections takes about a millisecond, so a shorter interval would cost more than precision is worth.
 SWEEP_INTERVAL_S: Final = 0.5
+
+# Bytes of a rules file. 1 MiB holds several thousand rules and is read in about a second; a larger one is more likely
+# the wrong file than a rule set.
+RULES_BYTES_MAX: Final = 1_048_576
+
+# Rules in one set. Matching does not slow down with their number, but every node holds them all in memory.
+RULES_MAX: Final = 5_000
+
+# Values a rules file may hold after its aliases are written out. A file within RULES_BYTES_MAX that uses none stays
+# below it; ten lines of aliases to aliases (a "billion laughs" file) do not.
+RULES_VALUES_MAX: Final = 600_000
+
+# Levels a rules file may be nested. The deepest valid one needs 6 (file, rules, rule, match, not, list).
+RULES_DEPTH_MAX: Final = 16
+
+# Problems reported of one rules file. The rest is counted: a file with more is broken in one way many times.
+PROBLEMS_MAX: Final = 200
+
+# Values in one condition of a match (paths, hosts, networks, users). A longer list belongs to block and allow lists,
+# which are looked up and not tried one after another.
+MATCH_VALUES_MAX: Final = 256
+
+# Characters of one text in a rules file (a path pattern, a header value, a user). Longer ones could never equal what a
+# door lets through.
+RULE_TEXT_CHARS_MAX: Final = 1_024
+
+# Limits (rules times parts of their quotas) that may apply to one request. Each is read and written per request; 64
+# cost about 30 microseconds, and a set with more has lost sight of what it limits.
+LIMITS_PER_REQUEST_MAX: Final = 64
+
+# Dimensions of one composite key. There are ten built-in ones, and a key of more is one counter per request.
+PER_DIMENSIONS_MAX: Final = 8
+
+# Tiers of one rule set; every rule may hold one quota for each.
+TIERS_MAX: Final = 64
+
+# Entries of the static `subjects` map of a rules file.
+SUBJECTS_MAX: Final = 10_000
+
+# Pairs of leaky rules compared when a file is checked for two that hold the same request. 20,000 pairs take about a
+# second; beyond it the check says that it did not look further.
+LEAKY_PAIRS_MAX: Final = 20_000
+
+# The longest block a penalty may give, in days. A longer one is a decision for a person and a block list.
+PENALTY_BLOCK_DAYS_MAX: Final = 30
+
+# Characters of a quota text and limits in it ("1/second; 100/hour" is two). Eight cover second to year; more are a slip.
+QUOTA_CHARS_MAX: Final = 256
+QUOTA_PARTS_MAX: Final = 8
+
+# Digits of a number in a quota text. 15 digits stay below 2^53, so every number is exact in JSON and Lua too.
+COUNT_DIGITS_MAX: Final = 15
+
+# Digits and decimal exponent of a decimal number (refill_per_sec). It is turned into an exact fraction, whose size grows
+# with the exponent: unbounded, "1e999999999" would take all memory.
+DECIMAL_EXPONENT_MAX: Final = 18
+
+# Characters of a word or value repeated in an error message, and the longest word a did-you-mean is sought for (the
+# search is quadratic in the length).
+HINT_CHARS_MAX: Final = 64
+
+# Bytes of the file that holds the values of flags. There are about thirty flags; a larger file is not one of ours.
+CONFIG_BYTES_MAX: Final = 65_536
+
+# Counters a memory store holds unless told otherwise. With short keys one takes about 300 bytes, so a full store takes
+# about 300 MB; more clients than this within one window belong on a shared store.
+MEMORY_COUNTERS_MAX: Final = 1 << 20
+
+# The most a memory store can be told to hold: about 30 GB, beyond which a sweep takes longer than its period.
+MEMORY_COUNTERS_CEILING: Final = 100_000_000
+
+# Segments a full memory store is cut into. A dict of 131,072 keys grows in about 3 ms where one of a million takes 30 ms
+# or more; every further segment costs a new key one more lookup.
+MEMORY_SEGMENTS: Final = 8
+
+# Counters a segment has at least; smaller ones would be rotated all the time.
+MEMORY_SEGMENT_MIN: Final = 64
+
+# Counters looked at in one call to make room for one: about a tenth of a millisecond.
+MEMORY_EXAMINED_PER_STEP: Final = 512
+
+# The share of a memory store (1/128) that stays free for new keys while a pass over the table finds only refusing
+# counters. A pass looks at 512 for each added one, so it uses at most 1/512 of the table.
+MEMORY_RESERVE_DIVISOR: Final = 128
+
+# Up to this many counters a whole pass is one step (under 2 ms) and no reserve is needed.
+MEMORY_TABLE_SMALL: Final = 4_096
+
+# Calls over which a sweep is spread, so that a store of any size is swept by this many calls and one step of a full store
+# of default size looks at about 128 counters (30 microseconds).
+MEMORY_SWEEP_CALLS: Final = 8_192
+
+# Counters a sweep step looks at, at least.
+MEMORY_SWEEP_STEP_MIN: Final = 16
