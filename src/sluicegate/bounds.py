@@ -124,3 +124,86 @@ MEMORY_SWEEP_CALLS: Final = 8_192
 
 # Counters a sweep step looks at, at least.
 MEMORY_SWEEP_STEP_MIN: Final = 16
+
+# Gateway: bytes of one message head (start line and fields), of a trailer section and of buffered early input. Real
+# requests stay under 8 KiB (nginx's default); large cookies and tokens need more, and 32 KiB per connection is what
+# a slow client can make the gateway hold.
+GATEWAY_HEAD_BYTES_MAX: Final = 32_768
+
+# Gateway: bytes of a request line. Browsers and proxies agree on about 8,000.
+GATEWAY_REQUEST_LINE_BYTES_MAX: Final = 8_192
+
+# Gateway: header fields of one message. Each costs a few hundred nanoseconds, so the count is bounded, not only the bytes.
+GATEWAY_FIELDS_MAX: Final = 100
+
+# Gateway: bytes of one chunk-size line with its extensions. The size takes 16 at most; nobody uses extensions.
+GATEWAY_CHUNK_LINE_BYTES_MAX: Final = 256
+
+# Gateway: interim (1xx) answers of an upstream to one request; more is a broken upstream.
+GATEWAY_INTERIM_MAX: Final = 16
+
+# Gateway: connections to one upstream. A Python or Node backend rarely serves more at once; beyond it requests wait.
+GATEWAY_UPSTREAM_CONNECTIONS_MAX: Final = 256
+
+# Gateway: requests waiting for a connection to one upstream. At 10,000 requests a second this is a tenth of a second.
+GATEWAY_WAITING_MAX: Final = 1_024
+
+# Gateway: requests held at once to space their starts (leaky_bucket). Each keeps a client connection and a timer.
+GATEWAY_HELD_MAX: Final = 1_000
+
+# Gateway: bytes queued towards one peer before the other side is told to stop sending. Two of these and one read
+# (256 KiB at most) in each direction is all the memory a body of any length takes.
+GATEWAY_WRITE_BYTES_MAX: Final = 65_536
+
+# Gateway: bytes of a refused request's body that are read and thrown away to keep the connection. More is cheaper to
+# cut off than to receive.
+GATEWAY_DISCARD_BYTES_MAX: Final = 65_536
+
+# Gateway: bytes read after a last answer so that the client can read the answer before the connection is reset.
+GATEWAY_LINGER_BYTES_MAX: Final = 1_048_576
+
+# Gateway: seconds such a lingering close lasts.
+GATEWAY_LINGER_S: Final = 2.0
+
+# Gateway: distinct spellings of header names whose meaning is remembered. An attacker can make up names, so the memo
+# is emptied when it is full; real traffic has about a hundred.
+GATEWAY_NAMES_MEMO_MAX: Final = 2_048
+
+# Bytes of a PROXY protocol header, version 2, with its TLVs: the specification asks receivers for 536 at least.
+PROXY_HEADER_BYTES_MAX: Final = 4_096
+
+# Characters of one escaped part of a counter's key; a longer one is replaced by its SHA-256. 128 hold UUIDs, e-mail
+# addresses and most tokens' ids readable, and keep a key of eight parts near a kilobyte.
+SUBJECT_CHARS_MAX: Final = 128
+
+# Finished key parts remembered per dimension. 16,384 entries of ordinary ids take about 4 MB; emptying a full memo pauses
+# one request by about a millisecond.
+SUBJECT_MEMO_MAX: Final = 16_384
+
+# Requests (method, path, host, tier) whose matching rules are remembered. A miss costs a few microseconds, so the memo
+# only has to hold the busy part of a site.
+MATCH_MEMO_MAX: Final = 8_192
+
+# Characters of a path that is remembered. Longer ones are matched each time; 8,192 of these stay below 5 MB.
+MATCH_MEMO_CHARS_MAX: Final = 256
+
+# Characters of a request target the matcher looks at; common servers answer 414 above 8 KiB. A longer one is an invalid
+# request, never an unmatched one.
+PATH_CHARS_MAX: Final = 8_192
+
+# Segments of a path pattern. A URL that an application routes by has far fewer.
+PATTERN_SEGMENTS_MAX: Final = 64
+
+# Wildcards inside one segment of a pattern; matching a segment takes at most this many searches in it.
+SEGMENT_WILDCARDS_MAX: Final = 8
+
+# The largest cost of one request, and of a rule's multiplier. The product stays below 2^53, where every number is exact
+# in JSON and Lua; the largest capacity is far lower, so a larger cost could never fit.
+COST_MAX: Final = 1_000_000_000
+COST_MULTIPLIER_MAX: Final = 1_000_000
+
+# Bytes of a request's target, and of its body, that the demo backend keeps. It looks at paths of a few words.
+DEMO_BYTES_KEPT: Final = 16_384
+
+# Lines of one demo stream; at ten a second the longest lasts a quarter of an hour.
+DEMO_STREAM_LINES_MAX: Final = 9_000

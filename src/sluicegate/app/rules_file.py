@@ -1,0 +1,183 @@
+"""The rule file as it is on disk, watched: an accepted edit is live in less than a second, a bad one changes nothing.
+
+The file is polled, not subscribed to. A poll of its status costs a few microseconds and sees every way a file changes: written
+in place, replaced by ``mv``, or reached through a symbolic link that is swapped (as Kubernetes does with a ConfigMap, where
+the link that changes is the directory's). Notifications of the kernel follow one inode and miss two of the three.
+
+A change is taken up when two polls in a row saw the same content, so a file caught in the middle of being written is read again
+rather than believed: half a rule file can be a valid one with fewer rules. A writer that pauses longer than that should
+write beside the file and ``mv`` it over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sluicegate.bounds import RULES_BYTES_MAX
+from sluicegate.clock import US_PER_S, Clock
+from sluicegate.errors import ConfigurationError
+from sluicegate.rules.load import check_rules, load_rules
+from sluicegate.rules.model import RuleSet
+
+__all__ = ["POLL_INTERVAL_S", "RulesFile", "RulesState"]
+
+POLL_INTERVAL_S = 0.2
+"""Seconds between polls. An edit is live after at most three of them and the time it takes to compile."""
+
+_SETTLED_US = 2 * US_PER_S
+# Within one tick of the file system's clock a file can change twice with the same status. Until a change is this old the
+# content is compared as well.
+
+_GONE = b"gone"
+
+Signature = tuple[int, int, int, int, int]
+
+
+@dataclass(slots=True)
+class RulesState:
+    """What is to be told of the rules in service; the numbers only grow.
+
+    ``version`` counts accepted contents from 1, ``digest`` stands for their meaning. ``error`` is None, or why the file as it is
+    now is not in service. ``loaded_us`` is the wall time of the last acceptance.
+    """
+
+    version: int = 0
+    digest: str = ""
+    loaded_us: int = 0
+    error: str | None = None
+    accepted: int = 0
+    rejected: int = 0
+
+
+class RulesFile:
+    """One watched file. ``poll`` is called every ``POLL_INTERVAL_S`` from one thread at a time."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self.state = RulesState()
+        self._clock = clock
+        self._signature: Signature | None = None
+        self._pending: bytes | None = None
+        """Digest of changed content that one poll has seen and the next must confirm."""
+        self._accepted = b""
+        self._judged = b""
+        """Digest of the content last accepted or rejected."""
+
+    def load(self) -> RuleSet:
+        """Read the file for the first time; raises ConfigurationError (RulesInvalid with every problem of the rules)."""
+        self._signature = _signature(self.path)
+        content = _read(self.path)
+        ruleset = load_rules(_text(content), str(self.path), version=1)
+        self._judged = hashlib.sha256(content).digest()
+        self._accept(ruleset)
+        return ruleset
+
+    def poll(self, apply: Callable[[RuleSet], None]) -> bool:
+        """Look at the file once; give rules that are new and good to ``apply``. True where ``state`` changed.
+
+        ``apply`` may refuse by raising ConfigurationError; the rules before it then stay in service, as with any bad file.
+        """
+        try:
+            content = self._changed_content()
+        except ConfigurationError as error:
+            return self._unreadable(str(error))
+        if content is None:
+            return False
+        judged = hashlib.sha256(content).digest()
+        if judged == self._accepted:
+            # The good content is back after a bad edit; it never left service.
+            self._judged = judged
+            healed, self.state.error = self.state.error is not None, None
+            return healed
+        try:
+            ruleset, problems = check_rules(_text(content), str(self.path))
+            if ruleset is None:
+                return self._reject(judged, "\n".join(str(problem) for problem in problems))
+            ruleset = replace(ruleset, version=self.state.version + 1)
+        except ConfigurationError as error:
+            return self._reject(judged, str(error))
+        try:
+            apply(ruleset)
+        except ConfigurationError as error:
+            # The fault may lie in a file the rules name, which can be mended without touching this one: keep trying.
+            return self._reject(b"", str(error))
+        self._judged = judged
+        self._accept(ruleset)
+        return True
+
+    def _unreadable(self, reason: str) -> bool:
+        """A file that is gone for one poll only is being replaced; one that stays away is an error."""
+        if reason == self.state.error:
+            return False
+        if self._pending != _GONE:
+            self._pending = _GONE
+            return False
+        return self._reject(b"", reason)
+
+    def _changed_content(self) -> bytes | None:
+        """Content not judged yet, seen the same by two polls in a row; None where there is nothing new to judge."""
+        signature = _signature(self.path)
+        unsettled = self._clock.now_us() - signature[2] // 1_000 < _SETTLED_US
+        if signature == self._signature and self._pending is None and not unsettled and self.state.error is None:
+            return None
+        self._signature = signature
+        content = _read(self.path)
+        digest = hashlib.sha256(content).digest()
+        if digest == self._judged:
+            self._pending = None
+            return None
+        if digest != self._pending:
+            self._pending = digest
+            return None
+        self._pending = None
+        return content
+
+    def _accept(self, ruleset: RuleSet) -> None:
+        self._accepted = self._judged
+        state = self.state
+        state.version, state.digest, state.error = ruleset.version, ruleset.digest, None
+        state.loaded_us = self._clock.now_us()
+        state.accepted += 1
+
+    def _reject(self, judged: bytes, reason: str) -> bool:
+        self._pending = None
+        self._judged = judged
+        if reason == self.state.error:
+            return False
+        self.state.error = reason
+        self.state.rejected += 1
+        return True
+
+
+def _signature(path: Path) -> Signature:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {_reason(error)}") from error
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, status.st_ctime_ns)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(RULES_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {_reason(error)}") from error
+    if len(content) > RULES_BYTES_MAX:
+        raise ConfigurationError(f"{path} is larger than {RULES_BYTES_MAX} bytes")
+    return content
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"the file is not UTF-8 text (byte {error.start})") from error
+
+
+def _reason(error: OSError) -> str:
+    return "it does not exist" if error.errno == 2 else os.strerror(error.errno or 0)

@@ -1,0 +1,67 @@
+"""The command group and how every failure of a command becomes one clear line and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from sluicegate.cli.options import Group
+from sluicegate.errors import SluicegateError
+
+__all__ = ["root", "run"]
+
+LATER = frozenset({"control", "top", "suggest", "nodes", "audit", "counters", "doctor", "sim", "pause"})
+
+
+@click.group(cls=Group, later=LATER, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(version("sluicegate"), message="sluicegate %(version)s")
+def root() -> None:
+    """Decide allow or refuse before the backend is touched.
+
+    Exit status: 0 done; 1 the answer is no (refused, invalid, differs); 2 bad usage or configuration.
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit status; everything that goes wrong on purpose is said in plain words."""
+    try:
+        result: Any = root.main(
+            args=None if arguments is None else list(arguments), prog_name="sluicegate", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return 2
+    except click.ClickException as error:
+        print(_describe(error), file=sys.stderr)
+        return 2
+    except click.Abort:
+        return 130
+    except SluicegateError as error:
+        print(f"sluicegate: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output has gone, which is no error: `sluicegate rules bounds FILE | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def _describe(error: click.ClickException) -> str:
+    message = " ".join(error.format_message().split()).rstrip(".")
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    if ctx is None:
+        return f"sluicegate: {message}"
+    if isinstance(error, click.BadParameter) and error.param is not None and error.param.name is not None:
+        source = ctx.get_parameter_source(error.param.name)
+        if source is ParameterSource.DEFAULT_MAP:
+            message += f" (from {ctx.meta.get('sluicegate.config')})"
+        elif source is ParameterSource.ENVIRONMENT:
+            message += f" (from the environment variable {error.param.envvar})"
+    return f"{ctx.command_path}: {message}; see '{ctx.command_path} --help'"
