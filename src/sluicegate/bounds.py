@@ -207,3 +207,10 @@ DEMO_BYTES_KEPT: Final = 16_384
 
 # Lines of one demo stream; at ten a second the longest lasts a quarter of an hour.
 DEMO_STREAM_LINES_MAX: Final = 9_000
+
+# The largest Integer of an HTTP structured field (RFC 9651, section 3.3.1): 15 digits. Larger counts are sent as this.
+HEADER_INTEGER_MAX: Final = 999_999_999_999_999
+
+# Rules whose header texts are kept ready, by name and numbers. More than a rule set has rules (5,000), so that only
+# callers with ever new inline policies can fill it; it is then emptied, and each rule writes its texts again (5 µs).
+POLICY_TEXTS_MAX: Final = 8_192
