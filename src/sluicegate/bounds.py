@@ -214,3 +214,72 @@ HEADER_INTEGER_MAX: Final = 999_999_999_999_999
 # Rules whose header texts are kept ready, by name and numbers. More than a rule set has rules (5,000), so that only
 # callers with ever new inline policies can fill it; it is then emptied, and each rule writes its texts again (5 µs).
 POLICY_TEXTS_MAX: Final = 8_192
+
+# The numbers of a limit. State and arithmetic are exact integers in Python; a port to Lua has doubles, exact to 2^53.
+# There a time is whole microseconds plus a remainder below `tokens`, sums of two times stay below 2^53 because each is
+# at most 2^52 (store time until the year 2112; a drain of 142 years), and every product below has both factors under
+# 2^53, so a port can compute and compare it exactly in two limbs (2^106).
+
+# The store's time, and the time a drained bucket takes to fill: capacity * period_us / tokens.
+NOW_US_MAX: Final = 1 << 52
+DRAIN_US_MAX: Final = 1 << 52
+
+# Tokens of a bucket or a window, and tokens per period after the fraction is reduced. A remainder is below the latter.
+# Products: capacity * period_us, cost * period_us, elapsed_us * tokens, count * overlap_us.
+CAPACITY_MAX: Final = 10**12
+TOKENS_MAX: Final = 10**12
+
+# Period and window, in microseconds: ten years of 365 days.
+PERIOD_US_MAX: Final = 10 * 365 * 86_400 * 1_000_000
+WINDOW_US_MAX: Final = PERIOD_US_MAX
+
+# Tokens one request may ask for. A larger number is an input error; one above the capacity never fits.
+COST_MAX: Final = CAPACITY_MAX
+
+# The longest a leaky bucket may tell a caller to hold a request: an hour. A longer wait is the work of a job queue.
+DELAY_US_MAX: Final = 3_600 * 1_000_000
+
+# Sub-windows of a strict sliding window: one integer each per counter. At 60 the sustained rate is 98.4 % of the limit.
+SUB_WINDOWS_MAX: Final = 60
+
+# Tokens in a sliding log, which keeps one entry per accepted hit: 10,000 take about 0.5 MB per counter, and a hit copies
+# the log in about 50 microseconds.
+SLIDING_LOG_LIMIT_MAX: Final = 10_000
+
+# Calendar windows whose ends are remembered. All counters of one calendar rule share the current window.
+CALENDAR_MEMO_MAX: Final = 1_024
+
+# The longest identity value (a user id, a tenant, a tier). Opaque ids and mail addresses (254 characters) fit; whatever
+# is longer is no id and would only inflate keys and memory.
+IDENTITY_BYTES_MAX: Final = 256
+
+# Characters of a header name in a rule file, and header spellings remembered per resolver. Real requests use a few
+# dozen names in two or three spellings; the memo is emptied when somebody invents more.
+HEADER_NAME_CHARS_MAX: Final = 128
+HEADER_NAMES_MEMO_MAX: Final = 1_024
+
+# The part of a forwarding header that is looked at, counted from its right end, and the trusted hops that are followed in
+# it. Chains of real deployments have fewer than ten hops of at most 60 bytes.
+FORWARDED_BYTES_MAX: Final = 4_096
+FORWARDED_HOPS_MAX: Final = 32
+
+# Forwarding headers up to this length are remembered: 16,384 of them (IP_MEMO_MAX) then take at most about 6 MB.
+FORWARDED_MEMO_BYTES_MAX: Final = 256
+
+# Bytes of a keys file; at about 90 bytes a key, 180,000 keys. More belong into the tokens of an identity provider.
+KEYS_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# Bytes and keys of a JSON Web Key Set. Providers publish two to ten keys; a set is parsed while it is loaded only.
+JWKS_BYTES_MAX: Final = 1024 * 1024
+JWKS_KEYS_MAX: Final = 100
+
+# Bytes of a token. Servers limit a header line to 8 KiB, so a longer token would not reach a backend either.
+TOKEN_BYTES_MAX: Final = 8_192
+
+# Verified tokens, and tokens with a bad signature, remembered per verifier; each generation of the memo holds this many.
+# A verified entry takes about 400 bytes, so both generations stay below 7 MB.
+TOKENS_MEMO_MAX: Final = 8_192
+
+# Seconds by which an issuer's clock may differ from ours, and characters of a claim's name (a URL often).
+JWT_LEEWAY_S_MAX: Final = 300
+CLAIM_NAME_CHARS_MAX: Final = 256

@@ -1,1 +1,10 @@
-"""Who sent a request, as far as it can be verified."""
+"""Who sent a request, as far as it can be verified.
+
+An identity counts only if it is verified: a header set by a trusted peer, a known key, or a claim of a token whose
+signature was checked. Everything else is absent, and a rule then falls through to the next thing it knows.
+"""
+
+from sluicegate.rules.identity.config import IdentityConfig
+from sluicegate.rules.identity.parse import parse_identity
+
+__all__ = ["IdentityConfig", "parse_identity"]
