@@ -187,9 +187,9 @@ MATCH_MEMO_MAX: Final = 8_192
 # Characters of a path that is remembered. Longer ones are matched each time; 8,192 of these stay below 5 MB.
 MATCH_MEMO_CHARS_MAX: Final = 256
 
-# Characters of a request target the matcher looks at; common servers answer 414 above 8 KiB. A longer one is an invalid
-# request, never an unmatched one.
-PATH_CHARS_MAX: Final = 8_192
+# Characters of a request path (without its query) that the matcher looks at. A hostile one of this length takes about two
+# milliseconds to read in all ways; a longer one is an invalid request, never an unmatched one.
+PATH_CHARS_MAX: Final = 4_096
 
 # Segments of a path pattern. A URL that an application routes by has far fewer.
 PATTERN_SEGMENTS_MAX: Final = 64

@@ -1,18 +1,31 @@
-"""The limiter's answer to one request."""
+"""The limiter's answer to one request.
+
+Most callers ask a decision only whether the request may proceed, so that is all ``Engine.conclude`` works out. The
+description (which rule, how much remains, when to come back) is computed from the store's answer on first use and
+kept; the answer never changes, so when it is computed makes no difference.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from sluicegate.algorithms.verdict import Outcome
+import msgspec
+from msgspec.structs import force_setattr
 
-__all__ = ["Decision", "RuleResult"]
+from sluicegate.algorithms.verdict import Outcome, Verdict
+from sluicegate.clock import US_PER_MS
+from sluicegate.limiter.plan import Plan
+from sluicegate.stores.base import Answer, Counter, Receipt
+
+__all__ = ["Decision", "RuleResult", "Summary", "summarize"]
 
 
 class RuleResult(NamedTuple):
     """What one matching rule said. ``shadow`` results never refuse a request.
 
-    ``limit``: capacity of the counter. ``window_us``: its window or drain time. Times are microseconds.
+    ``rule``: the rule's name, ``name#1``, ``name#2`` where its quota has several parts. ``limit``: capacity of the counter.
+    ``window_us``: its window or drain time. Times are microseconds.
     """
 
     rule: str
@@ -26,28 +39,264 @@ class RuleResult(NamedTuple):
     algorithm: str
     shadow: bool
 
+    @property
+    def refuses(self) -> bool:
+        """True where this result alone refuses the request.
 
-class Decision(Protocol):
+        A rule that could not be decided refuses unless its verdict says "no wait" (``retry_after_us`` 0): that is how a
+        failure policy tells a closed rule from an open one.
+        """
+        if self.shadow or self.outcome is Outcome.ALLOWED:
+            return False
+        return self.outcome is not Outcome.UNDECIDED or self.retry_after_us != 0
+
+
+class Summary(NamedTuple):
+    """The description of a decision; the fields of ``Decision`` by the same names."""
+
+    outcome: Outcome = Outcome.ALLOWED
+    rule: str | None = None
+    limit: int | None = None
+    remaining: int | None = None
+    retry_after_us: int | None = 0
+    reset_after_us: int = 0
+    delay_us: int = 0
+    results: tuple[RuleResult, ...] = ()
+    refusal: str | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Immutable and complete. True in a boolean context when the request may proceed.
 
-    ``rule``: the first enforced rule that refused, else the one with the smallest absolute remaining, None where no rule
-    matched (then ``limit``, ``remaining`` are None and no rate headers are sent).
-    ``retry_after_us``: 0 when allowed; the maximum over the refusing rules; None when the cost can never pass.
+    Equal when everything it says is equal; hashable. It can be pickled and copied (the store's answer stays behind).
+
+    ``allowed``: the request may proceed, after ``delay_us``. ``degraded``: the store failed and a failure policy decided.
+    ``decision_id``: what a refund needs, where the caller asked for a receipt.
     """
 
     allowed: bool
-    outcome: Outcome
-    rule: str | None
-    limit: int | None
-    remaining: int | None
-    retry_after_us: int | None
-    reset_after_us: int
-    delay_us: int
-    results: tuple[RuleResult, ...]
-    version: int
-    degraded: bool
-    decision_id: str | None
-    refusal: str | None
-    """None, "rate" (429) or "store" (503: a fail-closed rule could not be decided)."""
+    plan: Plan
+    answer: Answer | None = None
+    """The store's answer; None where the store was not asked, and in a copy that was pickled."""
+    degraded: bool = False
+    decision_id: str | None = None
+    _summary: Summary | None = None
 
-    def __bool__(self) -> bool: ...
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    @property
+    def version(self) -> int:
+        """The version of the rule set that decided."""
+        return self.plan.version
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of the request: NEVER_FITS where a refusing rule can never admit it, UNDECIDED where ``refusal`` is "store"."""
+        return self.summary.outcome
+
+    @property
+    def rule(self) -> str | None:
+        """The first enforced rule that refused, else the one with the smallest absolute remaining.
+
+        None where no enforced rule was charged; then ``limit`` and ``remaining`` are None too and no rate headers are sent.
+        """
+        return self.summary.rule
+
+    @property
+    def limit(self) -> int | None:
+        """Capacity of the counter of ``rule``."""
+        return self.summary.limit
+
+    @property
+    def remaining(self) -> int | None:
+        """Tokens left in the counter of ``rule`` (>= 0)."""
+        return self.summary.remaining
+
+    @property
+    def retry_after_us(self) -> int | None:
+        """0 when allowed; the maximum over the refusing rules; None when this cost can never pass."""
+        return self.summary.retry_after_us
+
+    @property
+    def reset_after_us(self) -> int:
+        """When allowed: until the counter of ``rule`` is full again (bucket) or its window ends.
+
+        When refused: equal to ``retry_after_us``, 0 when that is None.
+        """
+        return self.summary.reset_after_us
+
+    @property
+    def delay_us(self) -> int:
+        """How long the caller must hold the request before it proceeds; 0 unless a leaky bucket matched."""
+        return self.summary.delay_us
+
+    @property
+    def results(self) -> tuple[RuleResult, ...]:
+        """One result per charge, in order of evaluation, shadow rules included."""
+        return self.summary.results
+
+    @property
+    def refusal(self) -> str | None:
+        """None, "rate" (429) or "store" (503: a fail-closed rule could not be decided)."""
+        return self.summary.refusal
+
+    @property
+    def summary(self) -> Summary:
+        """All of the description at once."""
+        summary = self._summary
+        if summary is None:
+            summary = summarize(self.plan, self.answer, self.allowed)
+            # Two threads may both get here; they store equal values.
+            force_setattr(self, "_summary", summary)
+        return summary
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        """The charges made for this decision; empty for a refusal, a peek and a pickled copy."""
+        return () if self.answer is None else self.answer.receipts()
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON. Times are milliseconds, rounded up, so that obeying them is never too early."""
+        summary = self.summary
+        document: dict[str, object] = {
+            "allowed": self.allowed,
+            "outcome": summary.outcome.value,
+            "rule": summary.rule,
+            "limit": summary.limit,
+            "remaining": summary.remaining,
+            "retry_after_ms": _ms(summary.retry_after_us),
+            "reset_ms": _ms(summary.reset_after_us),
+            "delay_ms": _ms(summary.delay_us),
+            "rules": [_result_dict(result) for result in summary.results],
+            "tier": self.plan.tier,
+            "version": self.version,
+            "degraded": self.degraded,
+            "refusal": summary.refusal,
+        }
+        if self.decision_id is not None:
+            document["decision_id"] = self.decision_id
+        return document
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Decision):
+            return NotImplemented
+        return self._value() == other._value()
+
+    def __hash__(self) -> int:
+        return hash(self._value())
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        words = [f"rule={summary.rule!r}"]
+        if summary.rule is not None:
+            words.append(f"remaining={summary.remaining}/{summary.limit}")
+        if not self.allowed:
+            words.append(f"retry_after_us={summary.retry_after_us}")
+        if summary.delay_us:
+            words.append(f"delay_us={summary.delay_us}")
+        if self.degraded:
+            words.append("degraded")
+        return f"<Decision {summary.outcome.value} {' '.join(words)} version={self.version}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        plan = Plan([], self.plan.tier, self.plan.version)
+        return _restore, (self.allowed, plan, self.degraded, self.decision_id, tuple(self.summary))
+
+    def __copy__(self) -> Decision:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Decision:
+        return self
+
+    def _value(self) -> tuple[object, ...]:
+        return (self.allowed, self.summary, self.plan.tier, self.version, self.degraded, self.decision_id)
+
+
+def summarize(plan: Plan, answer: Answer | None, allowed: bool) -> Summary:
+    """Describe an answer: refusing rules first, else the tightest rule (see ``Decision``)."""
+    results = _results(plan, answer)
+    enforced = [result for result in results if not result.shadow]
+    refusing = [result for result in enforced if result.refuses]
+    if allowed:
+        decided = [result for result in enforced if result.outcome is Outcome.ALLOWED]
+        if not decided:
+            return Summary(results=results)
+        tightest = min(decided, key=lambda result: result.remaining)
+        return Summary(
+            rule=tightest.rule,
+            limit=tightest.limit,
+            remaining=tightest.remaining,
+            reset_after_us=tightest.reset_after_us,
+            delay_us=max(result.delay_us for result in decided),
+            results=results,
+        )
+    if not refusing:
+        return Summary(Outcome.UNDECIDED, retry_after_us=None, results=results, refusal="store")
+    first = refusing[0]
+    waits = [result.retry_after_us for result in refusing if result.retry_after_us is not None]
+    retry_after_us = max(waits) if len(waits) == len(refusing) else None
+    if first.outcome is Outcome.UNDECIDED:
+        outcome, refusal = Outcome.UNDECIDED, "store"
+    else:
+        outcome, refusal = Outcome.NEVER_FITS if retry_after_us is None else Outcome.DENIED, "rate"
+    return Summary(
+        outcome=outcome,
+        rule=first.rule,
+        limit=first.limit,
+        remaining=first.remaining,
+        retry_after_us=retry_after_us,
+        reset_after_us=retry_after_us or 0,
+        results=results,
+        refusal=refusal,
+    )
+
+
+def _results(plan: Plan, answer: Answer | None) -> tuple[RuleResult, ...]:
+    results = [_result(counter, _UNIDENTIFIED) for counter in plan.unidentified]
+    if answer is not None:
+        charged = zip(plan.charges, answer.verdicts(), strict=True)
+        results += [_result(charge[0], verdict) for charge, verdict in charged]
+    return tuple(results)
+
+
+_UNIDENTIFIED = Verdict(Outcome.NEVER_FITS, 0, None, 0)
+
+
+def _result(counter: Counter, verdict: Verdict) -> RuleResult:
+    spec = counter.spec
+    outcome, remaining, retry_after_us, reset_after_us, delay_us = verdict
+    return RuleResult(
+        counter.name,
+        outcome,
+        spec.capacity,
+        remaining,
+        retry_after_us,
+        reset_after_us,
+        delay_us,
+        spec.window_us,
+        spec.algorithm,
+        counter.shadow,
+    )
+
+
+def _result_dict(result: RuleResult) -> dict[str, object]:
+    document: dict[str, object] = {
+        "rule": result.rule,
+        "outcome": result.outcome.value,
+        "limit": result.limit,
+        "remaining": result.remaining,
+        "retry_after_ms": _ms(result.retry_after_us),
+    }
+    if result.shadow:
+        document["shadow"] = True
+    return document
+
+
+def _ms(us: int | None) -> int | None:
+    """Milliseconds, rounded up; None stays None."""
+    return None if us is None else -(-us // US_PER_MS)
+
+
+def _restore(allowed: bool, plan: Plan, degraded: bool, decision_id: str | None, summary: tuple[Any, ...]) -> Decision:
+    results = tuple(RuleResult(*result) for result in summary[7])
+    return Decision(allowed, plan, None, degraded, decision_id, Summary(*summary[:7], results, summary[8]))

@@ -1,0 +1,110 @@
+"""Keys: the only file that makes them.
+
+A counter's key is ``counter_prefix(...) + subject``.
+
+    prefix    default:login:sliding_window:60000000-6:0:
+    subject   ip:203.0.113.9            one dimension
+              user:8123|endpoint:POST /v1/x   several, in the order of the rule's ``per``
+              *                         no dimension: one counter for everybody
+
+The prefix names namespace, rule, algorithm, shape and generation, and no limit, rate or tier: a change of numbers keeps
+the counter, a change of window starts a new one. The subject names its dimensions, so a change of ``per`` starts a new
+one too, and a user never shares a counter with an API key of the same spelling.
+
+Values come from clients, so they are escaped: ``%XX`` for every byte outside a set that holds neither ``|`` (joins
+parts), ``#`` (marks a digest), ``{`` and ``}`` (a Redis hash tag) nor control characters. Different lists of parts
+therefore give different subjects, and a subject put in braces is the whole hash tag. A value whose escaped text is
+longer than ``SUBJECT_CHARS_MAX`` is replaced by ``#`` and its SHA-256, so a key has a bounded length; two such values
+share a counter only if SHA-256 collides.
+
+A dimension that is not known never becomes a part: the caller leaves the whole subject out (see ``OnMissing``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from urllib.parse import quote_from_bytes
+
+from sluicegate.bounds import SUBJECT_CHARS_MAX, SUBJECT_MEMO_MAX
+
+__all__ = ["EVERYBODY", "PartMemo", "counter_key", "counter_prefix", "escape", "join_parts", "subject_of"]
+
+EVERYBODY = "*"
+"""The subject of a counter that all requests share."""
+
+_JOIN = "|"
+_SAFE_VALUE = "/:@=+, "
+_SAFE = re.compile(rf"[A-Za-z0-9_.~\-{_SAFE_VALUE}]{{1,{SUBJECT_CHARS_MAX}}}+", re.ASCII)
+
+
+def counter_prefix(namespace: str, rule: str, algorithm: str, shape: str, generation: int = 0) -> str:
+    """The static part of a counter's key. ``generation`` >= 0 sets apart counters that must start again."""
+    names = (namespace, rule, algorithm, shape)
+    return ":".join([*(quote_from_bytes(_encode(name), safe="#") for name in names), str(generation), ""])
+
+
+def counter_key(prefix: str, subject: str) -> str:
+    """The key of one counter."""
+    return prefix + subject
+
+
+def escape(value: str) -> str:
+    """``value`` as it stands in a subject: at most ``SUBJECT_CHARS_MAX`` safe ASCII characters.
+
+    Injective up to SHA-256 collisions. The empty text stays empty; callers treat it as not known.
+    """
+    if _SAFE.fullmatch(value):
+        return value
+    data = _encode(value)
+    escaped = quote_from_bytes(data, safe=_SAFE_VALUE)
+    return escaped if len(escaped) <= SUBJECT_CHARS_MAX else "#" + sha256(data).hexdigest()
+
+
+def subject_of(parts: Iterable[tuple[str, str]]) -> str:
+    """The subject of ``(dimension, value)`` parts, values as they came; ``EVERYBODY`` for none."""
+    return join_parts([_dimension_prefix(name) + escape(value) for name, value in parts])
+
+
+def join_parts(parts: Iterable[str]) -> str:
+    """Join parts that are already escaped and named."""
+    return _JOIN.join(parts) or EVERYBODY
+
+
+class PartMemo(dict[str | None, str | None]):
+    """The finished part (``user:8123``) of every value seen of one dimension; None and "" (not known) give None.
+
+    ``memo[value]`` is the whole cost of a known value. ``canonical`` brings a value to its one spelling before it is
+    escaped and may raise; what is no str raises TypeError. A full memo is emptied: the cost of a flood of new values stays one escape each.
+    """
+
+    __slots__ = ("_canonical", "_prefix")
+
+    def __init__(self, dimension: str, canonical: Callable[[str], str] | None = None) -> None:
+        self._prefix = _dimension_prefix(dimension)
+        self._canonical = canonical
+
+    def __missing__(self, value: str | None) -> str | None:
+        if value is None or value == "":
+            self[value] = None
+            return None
+        if not isinstance(value, str):
+            raise TypeError(f"a dimension must be a str, got {type(value).__name__}")
+        text = value if self._canonical is None else self._canonical(value)
+        part = self._prefix + escape(text)
+        # A long value is not worth its memory, and whoever sends it can send another one every time.
+        if len(value) <= SUBJECT_CHARS_MAX:
+            if len(self) >= SUBJECT_MEMO_MAX:
+                self.clear()
+            self[value] = part
+        return part
+
+
+def _dimension_prefix(name: str) -> str:
+    return quote_from_bytes(_encode(name), safe="") + ":"
+
+
+def _encode(text: str) -> bytes:
+    """UTF-8, with lone surrogates kept apart, so that every str has its own bytes."""
+    return text.encode("utf-8", "surrogatepass")
