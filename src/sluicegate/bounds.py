@@ -283,3 +283,55 @@ TOKENS_MEMO_MAX: Final = 8_192
 # Seconds by which an issuer's clock may differ from ours, and characters of a claim's name (a URL often).
 JWT_LEEWAY_S_MAX: Final = 300
 CLAIM_NAME_CHARS_MAX: Final = 256
+
+# Bytes of a request head at the decision API: request line and fields. Its own clients send about 200; a browser or a
+# proxy chain with cookies and tracing stays below 8 KiB.
+HTTP_HEAD_BYTES_MAX: Final = 16_384
+
+# Header fields of one request at the decision API, for the same reason.
+HTTP_FIELDS_MAX: Final = 100
+
+# Default of the largest request body: a full batch of 1,000 checks with facts takes about 300 KB.
+HTTP_BODY_BYTES_MAX: Final = 1_048_576
+
+# Connections one decision API serves at once. Each idle one holds about 5 KB; the usual limit on open files (1,024 soft)
+# is reached earlier unless it is raised.
+HTTP_CONNECTIONS_MAX: Final = 10_000
+
+# Bytes of one line of a chunked body (a size with its extensions, or a trailer field), and of all trailer fields.
+HTTP_CHUNK_LINE_BYTES_MAX: Final = 1_024
+HTTP_TRAILER_BYTES_MAX: Final = 8_192
+
+# Answers to pipelined requests are collected up to this many bytes before they are written; beyond it the peer has to
+# read before more of its requests are served.
+HTTP_WRITE_BYTES_MAX: Final = 65_536
+
+# After an early answer, at most this much of what the peer still sends is thrown away before the connection is cut.
+HTTP_LINGER_BYTES_MAX: Final = 16_777_216
+
+# Request heads whose parse is remembered, each at most this long. A client repeats its head with every request, so a few
+# per client program suffice; 2 generations of 1,024 take at most 4 MB. Heads with a unique field pass through and push out others.
+HTTP_HEADS_MEMO_MAX: Final = 1_024
+HTTP_HEAD_MEMO_BYTES_MAX: Final = 1_536
+
+# Checks of one batch call. Bounds the time one call may hold the store: about a millisecond.
+BATCH_MAX: Final = 1_000
+
+# Bytes of ``key`` in an inline check, and of each identifying fact. Keys above 128 are stored as a digest, so the bound
+# is about parsing and logs, not the store.
+KEY_BYTES_MAX: Final = 1_024
+
+# Bytes of any other text among the facts: paths and header values.
+FACT_BYTES_MAX: Final = 8_192
+
+# Entries of the facts' maps (headers, descriptors, attrs).
+FACT_ENTRIES_MAX: Final = 128
+
+# Checks remembered by their exact JSON text, each at most this long: two generations of 16,384 take at most 25 MB.
+# Callers repeat the same few thousand checks (key and policy), and reading one again costs 4 µs instead of 0.1.
+CHECKS_MEMO_MAX: Final = 16_384
+CHECK_MEMO_BYTES_MAX: Final = 384
+
+# Inline policies remembered by their exact JSON text. Each is one spec; programs use a handful.
+INLINE_POLICIES_MEMO_MAX: Final = 2_048
+INLINE_POLICY_MEMO_BYTES_MAX: Final = 256

@@ -72,6 +72,15 @@ class Spec(Protocol):
         """
         ...
 
+    def clamp(self, state: State, now_us: int) -> State:
+        """``state`` itself, unless it lies further ahead of now than this spec can write: then, as of now, the same use.
+
+        That happens only where the store's clock was stepped back. Every method reads a state this way; the store
+        also writes it back on a *refusal* (where the result is not ``state``), so that nobody is locked out longer
+        than one full drain or window of the new time. A clamped state never has more remaining.
+        """
+        ...
+
     def expires_us(self, state: State) -> int:
         """The time from which this state is the same as no state; the store may forget it then."""
         ...
