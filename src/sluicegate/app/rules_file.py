@@ -7,6 +7,8 @@ the link that changes is the directory's). Notifications of the kernel follow on
 A change is taken up when two polls in a row saw the same content, so a file caught in the middle of being written is read again
 rather than believed: half a rule file can be a valid one with fewer rules. A writer that pauses longer than that should
 write beside the file and ``mv`` it over.
+
+Files that the rules name (known keys, key sets) are watched with them: a change of one is a change of the rules.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.errors import ConfigurationError
+from sluicegate.rules.identity.config import IdentityConfig
 from sluicegate.rules.load import check_rules, load_rules
 from sluicegate.rules.model import RuleSet
 
@@ -60,7 +63,8 @@ class RulesFile:
         self.path = path
         self.state = RulesState()
         self._clock = clock
-        self._signature: Signature | None = None
+        self._side_files: tuple[Path, ...] = ()
+        self._signatures: tuple[Signature | None, ...] = ()
         self._pending: bytes | None = None
         """Digest of changed content that one poll has seen and the next must confirm."""
         self._accepted = b""
@@ -69,11 +73,9 @@ class RulesFile:
 
     def load(self) -> RuleSet:
         """Read the file for the first time; raises ConfigurationError (RulesInvalid with every problem of the rules)."""
-        self._signature = _signature(self.path)
         content = _read(self.path)
         ruleset = load_rules(_text(content), str(self.path), version=1)
-        self._judged = hashlib.sha256(content).digest()
-        self._accept(ruleset)
+        self._accept(ruleset, content)
         return ruleset
 
     def poll(self, apply: Callable[[RuleSet], None]) -> bool:
@@ -87,7 +89,7 @@ class RulesFile:
             return self._unreadable(str(error))
         if content is None:
             return False
-        judged = hashlib.sha256(content).digest()
+        judged = self._digest(content)
         if judged == self._accepted:
             # The good content is back after a bad edit; it never left service.
             self._judged = judged
@@ -105,8 +107,7 @@ class RulesFile:
         except ConfigurationError as error:
             # The fault may lie in a file the rules name, which can be mended without touching this one: keep trying.
             return self._reject(b"", str(error))
-        self._judged = judged
-        self._accept(ruleset)
+        self._accept(ruleset, content)
         return True
 
     def _unreadable(self, reason: str) -> bool:
@@ -120,13 +121,14 @@ class RulesFile:
 
     def _changed_content(self) -> bytes | None:
         """Content not judged yet, seen the same by two polls in a row; None where there is nothing new to judge."""
-        signature = _signature(self.path)
-        unsettled = self._clock.now_us() - signature[2] // 1_000 < _SETTLED_US
-        if signature == self._signature and self._pending is None and not unsettled and self.state.error is None:
-            return None
-        self._signature = signature
+        signatures = self._look()
+        if signatures == self._signatures and self._pending is None and self.state.error is None:
+            newest_us = max(signature[2] for signature in signatures if signature is not None) // 1_000
+            if self._clock.now_us() - newest_us >= _SETTLED_US:
+                return None
+        self._signatures = signatures
         content = _read(self.path)
-        digest = hashlib.sha256(content).digest()
+        digest = self._digest(content)
         if digest == self._judged:
             self._pending = None
             return None
@@ -136,8 +138,26 @@ class RulesFile:
         self._pending = None
         return content
 
-    def _accept(self, ruleset: RuleSet) -> None:
-        self._accepted = self._judged
+    def _look(self) -> tuple[Signature | None, ...]:
+        """The status of the rule file, which must be there, and of the files its rules name."""
+        return (_signature(self.path), *(_signature_if_there(path) for path in self._side_files))
+
+    def _digest(self, content: bytes) -> bytes:
+        """Stands for the content of the rule file and of the files that the rules in service name."""
+        whole = hashlib.sha256(content)
+        for path in self._side_files:
+            try:
+                whole.update(hashlib.sha256(_read(path)).digest())
+            except ConfigurationError:
+                whole.update(_GONE)
+        return whole.digest()
+
+    def _accept(self, ruleset: RuleSet, content: bytes) -> None:
+        identity = ruleset.identity
+        names = identity.files if isinstance(identity, IdentityConfig) else ()
+        self._side_files = tuple(self.path.parent / name for name in names)
+        self._signatures = ()
+        self._accepted = self._judged = self._digest(content)
         state = self.state
         state.version, state.digest, state.error = ruleset.version, ruleset.digest, None
         state.loaded_us = self._clock.now_us()
@@ -159,6 +179,13 @@ def _signature(path: Path) -> Signature:
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {_reason(error)}") from error
     return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, status.st_ctime_ns)
+
+
+def _signature_if_there(path: Path) -> Signature | None:
+    try:
+        return _signature(path)
+    except ConfigurationError:
+        return None
 
 
 def _read(path: Path) -> bytes:

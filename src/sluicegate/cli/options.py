@@ -77,9 +77,9 @@ class Group(click.Group):
 
 
 def option(name: str, *, help: str, **attributes: Any) -> Callable[[Function], Function]:  # noqa: A002
-    """A flag ``--NAME VALUE`` that is also ``SLUICEGATE_NAME`` and the key ``NAME`` of the configuration file."""
+    """A flag ``--NAME VALUE`` (or a switch, ``NAME/--no-NAME``) that is also ``SLUICEGATE_NAME`` and the key ``NAME`` of the configuration file."""
     attributes.setdefault("show_default", attributes.get("default") not in (None, ()))
-    variable = ENV_PREFIX + name.upper().replace("-", "_")
+    variable = ENV_PREFIX + name.split("/", maxsplit=1)[0].upper().replace("-", "_")
     return click.option(f"--{name}", envvar=variable, show_envvar=True, help=help, **attributes)
 
 

@@ -1,0 +1,51 @@
+"""What a server prints on standard output: one line per listener once all are open, where things are, and what to try."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from sluicegate.app.settings import Settings
+from sluicegate.rules.model import RuleSet
+
+__all__ = ["announce", "tries"]
+
+_LOGIN_QUOTA = re.compile(r"^(\s+quota: )(\d{1,6})/minute$", re.MULTILINE)
+
+
+def announce(
+    out: TextIO, settings: Settings, listeners: Sequence[tuple[str, str]], rules_path: Path, ruleset: RuleSet
+) -> None:
+    """Print one line per listener (``gateway  http://127.0.0.1:8080``), then the rest; flushed, so that a pipe sees it now."""
+    lines = [f"{name:<8} {url}" for name, url in listeners]
+    lines.append(f"{'rules':<8} {rules_path} ({len(ruleset.rules)} rules; an edit is live within a second)")
+    documents = Path(__file__).resolve().parents[3] / "docs" / "README.md"
+    if documents.is_file():
+        lines.append(f"{'docs':<8} {documents}")
+    if settings.not_built:
+        lines.append(f"{', '.join(settings.not_built)}: not in this version, not opened")
+    if settings.demo and settings.rules is None:
+        gateway = dict(listeners)["gateway"]
+        lines += ["", "try, in another shell:", *(f"  {line}" for line in tries(gateway, rules_path)), ""]
+    print("\n".join(lines), file=out, flush=True)
+
+
+def tries(gateway: str, rules_path: Path) -> list[str]:
+    """Three command lines that show the gateway at work with the rules as they are in ``rules_path`` now.
+
+    A request that passes; a burst that ends in 429, and the backend's own count; an edit of the rules, and the new answer.
+    """
+    lines = [f"curl -i {gateway}/api/hello"]
+    quota = _LOGIN_QUOTA.search(rules_path.read_text())
+    if quota is None:
+        return lines
+    limit = int(quota[2])
+    burst = f"curl -s -o /dev/null -w '%{{http_code}} retry-after=%header{{retry-after}}\\n' -X POST '{gateway}/login?[1-{limit + 3}]'"
+    lines.append(f"{burst}; curl {gateway}/_demo/count")
+    file = shlex.quote(str(rules_path))
+    edit = f"sed -i 's|quota: {limit}/minute|quota: {limit * 10}/minute|' {file}"
+    lines.append(f"{edit}; sleep 1; curl -i -X POST {gateway}/login")
+    return lines

@@ -1,0 +1,53 @@
+"""How the process is: what ``/readyz`` answers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sluicegate.app.rules_file import RulesFile
+from sluicegate.clock import US_PER_S, Clock
+
+__all__ = ["Status"]
+
+
+class Status:
+    """Ready from the moment every listener is open until the process is told to stop.
+
+    A bad rule file does not make a process unready: it goes on serving the last good rules, and the detail says so.
+    """
+
+    def __init__(self, rules: RulesFile, store: str, clock: Clock) -> None:
+        self.started = False
+        self.stopping = False
+        self.listeners: dict[str, str] = {}
+        self._rules = rules
+        self._store = store
+        self._clock = clock
+        self._started_us = clock.monotonic_us()
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since this object was made, which is when the process was composed."""
+        return (self._clock.monotonic_us() - self._started_us) / US_PER_S
+
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        """Whether new requests are welcome, and the detail that goes with the answer."""
+        rules = self._rules.state
+        loaded = datetime.fromtimestamp(rules.loaded_us / US_PER_S, UTC).isoformat(timespec="milliseconds")
+        detail = {
+            "ready": self.started and not self.stopping,
+            "stopping": self.stopping,
+            "rules": {
+                "version": rules.version,
+                "digest": rules.digest,
+                "source": str(self._rules.path),
+                "loaded": loaded.replace("+00:00", "Z"),
+                "error": rules.error,
+                "rejected": rules.rejected,
+            },
+            "store": self._store,
+            "uptime_s": round(self.uptime_s, 3),
+            "listeners": self.listeners,
+        }
+        return self.started and not self.stopping, detail

@@ -1,0 +1,107 @@
+"""``sluicegate rules``: rule files as code. Nothing here needs a server."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sluicegate.bounds import RULES_BYTES_MAX
+from sluicegate.cli.options import Group, config_option, flag, option
+from sluicegate.errors import ConfigurationError
+from sluicegate.rules.diff import diff_rules, render_diff
+from sluicegate.rules.load import check_rules, load_rules
+from sluicegate.rules.model import RuleSet
+from sluicegate.rules.report import bounds_report, render_bounds
+
+__all__ = ["read_rules", "read_text", "rules"]
+
+_FILE = click.Path(path_type=Path, allow_dash=True)
+
+
+@click.group(cls=Group, later=frozenset({"apply", "export", "import"}))
+def rules() -> None:
+    """Check, measure and compare rule files."""
+
+
+@rules.command("check")
+@config_option()
+@click.argument("file", type=_FILE)
+@flag("json", help="Print one JSON object.")
+def check_command(file: Path, json: bool) -> int:
+    """List every problem of FILE. Exit status 0 valid, 1 invalid, 2 unreadable."""
+    ruleset, problems = check_rules(read_text(file), str(file))
+    if json:
+        listed = [
+            {item.name: getattr(problem, item.name) for item in dataclasses.fields(problem)} for problem in problems
+        ]
+        _print_json({"valid": ruleset is not None, "rules": _count(ruleset), "problems": listed})
+    else:
+        for problem in problems:
+            click.echo(str(problem))
+        if ruleset is not None:
+            warnings = f", {len(problems)} warning(s)" if problems else ""
+            click.echo(f"{file}: valid, {_count(ruleset)} rule(s), digest {ruleset.digest}{warnings}")
+    return 0 if ruleset is not None else 1
+
+
+@rules.command("bounds")
+@config_option()
+@click.argument("file", type=_FILE)
+@option("rps", type=click.FloatRange(min=0, min_open=True), default=1_000.0, help="Requests per second to compute for.")
+@option("clients", type=click.IntRange(min=1), default=100_000, help="Live clients to compute memory for.")
+@flag("json", help="Print one JSON array.")
+def bounds_command(file: Path, rps: float, clients: int, json: bool) -> int:
+    """Print what each rule of FILE admits at worst, and what it costs in memory and store calls."""
+    report = bounds_report(read_rules(file), rps=rps, clients=clients)
+    if json:
+        _print_json([dataclasses.asdict(row) for row in report])
+    else:
+        click.echo(render_bounds(report))
+    return 0
+
+
+@rules.command("diff")
+@config_option()
+@click.argument("old", type=_FILE)
+@click.argument("new", type=_FILE)
+@flag("json", help="Print one JSON array.")
+def diff_command(old: Path, new: Path, json: bool) -> int:
+    """Say what changing from OLD to NEW means, counters included. Exit status 0 same, 1 differs, 2 error."""
+    changes = diff_rules(read_rules(old), read_rules(new))
+    if json:
+        _print_json([dataclasses.asdict(change) for change in changes])
+    elif changes:
+        click.echo(render_diff(changes))
+    else:
+        click.echo("no difference in meaning")
+    return 1 if changes else 0
+
+
+def read_rules(path: Path) -> RuleSet:
+    """The rule set of a file; raises ConfigurationError with all problems."""
+    return load_rules(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a rule file (``-``: standard input); raises ConfigurationError where it cannot be had."""
+    try:
+        with click.open_file(str(path), "rb") as stream:
+            raw = stream.read(RULES_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 text (byte {error.start})") from error
+
+
+def _count(ruleset: RuleSet | None) -> int:
+    return 0 if ruleset is None else len(ruleset.rules)
+
+
+def _print_json(content: Any) -> None:
+    click.echo(json.dumps(content, indent=2, default=str))

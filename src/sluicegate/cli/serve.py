@@ -1,0 +1,190 @@
+"""The commands that run until they are told to stop: ``up``, ``serve`` and ``gateway``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from sluicegate.app.server import run_server
+from sluicegate.app.settings import Settings
+from sluicegate.cli.options import AddressType, DurationType, config_option, flag, option
+from sluicegate.doors.gateway.settings import Settings as Proxying
+from sluicegate.doors.headers import DIALECTS
+from sluicegate.doors.listen import Address
+
+__all__ = ["gateway", "serve", "up"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ADDRESS = AddressType()
+_DURATION = DurationType()
+_PATH = click.Path(path_type=Path)
+_DEFAULTS = Proxying()
+
+_PROXY_FLAGS: tuple[tuple[str, str, str], ...] = (
+    ("header-timeout", "header_timeout_s", "For a request's head to arrive; then 408."),
+    ("idle-timeout", "idle_timeout_s", "For a kept client connection to send its next request; then it is closed."),
+    ("body-timeout", "body_timeout_s", "Without a byte of a request body that is due; then 408."),
+    ("send-timeout", "send_timeout_s", "Without the client taking any of its answer; then it is cut off."),
+    ("connect-timeout", "connect_timeout_s", "For a connection to an upstream; then the next one, or 504."),
+    ("response-timeout", "response_timeout_s", "For the head of the upstream's answer; then 504."),
+    ("upstream-body-timeout", "upstream_body_timeout_s", "Between two pieces of the upstream's answer."),
+    ("tunnel-idle-timeout", "tunnel_idle_timeout_s", "For a WebSocket without a byte in either direction."),
+    ("upstream-idle-timeout", "upstream_idle_timeout_s", "For an unused connection to an upstream to be kept."),
+    ("upstream-connections-max", "upstream_connections_max", "Connections to one upstream; requests beyond wait."),
+    ("waiting-max", "waiting_max", "Requests waiting for a connection, per upstream; beyond it 503."),
+    ("held-max", "held_max", "Requests held by leaky_bucket rules at once; beyond it 429."),
+    ("head-bytes-max", "head_bytes_max", "Bytes of one message's head, in either direction; beyond it 431 or 502."),
+    ("request-line-bytes-max", "request_line_bytes_max", "Bytes of a request line; beyond it 414."),
+    ("fields-max", "fields_max", "Header fields of one message; beyond it 431 or 502."),
+    ("balance", "balance", "How an upstream is chosen: least_outstanding or round_robin."),
+    ("eject-after", "eject_after", "Failures in a row after which an upstream is left out; 0: never."),
+    ("eject", "eject_s", "How long a failing upstream is left out."),
+    ("proto", "proto", "What X-Forwarded-Proto says: http, or https behind a balancer that ends TLS."),
+    ("via", "via", "Name in the Via header of forwarded requests; empty: no header."),
+    ("tls-ca-file", "tls_ca_file", "Certificates to trust for https upstreams; without it the system's."),
+)
+_PROXY_SWITCHES: tuple[tuple[str, str, str], ...] = (
+    (
+        "proxy-protocol",
+        "proxy_protocol",
+        "Expect a PROXY protocol header (v1, v2) from a trusted peer on every connection.",
+    ),
+    ("preserve-host", "preserve_host", "Forward the client's Host; otherwise the upstream's address."),
+    ("strip-identity", "strip_identity", "Remove identity headers of the rules where the peer may not set them."),
+    ("forwarded", "forwarded", "Add the Forwarded header (RFC 7239) beside X-Forwarded-For."),
+)
+
+
+def _all_of(*decorators: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    def decorate(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def _address(name: str, default: str | None, help: str) -> Callable[[Function], Function]:  # noqa: A002
+    return option(name, type=_ADDRESS, default=default, metavar="HOST:PORT", help=help)
+
+
+def _common_options() -> Callable[[Function], Function]:
+    return _all_of(
+        config_option(),
+        option(
+            "rules",
+            type=_PATH,
+            metavar="FILE",
+            help="Rule file, watched while it runs. Without it DATA/rules.yaml, written from the embedded rules if absent.",
+        ),
+        option("store", default="memory://", metavar="URL", help="Where counters live."),
+        option("workers", type=int, default=1, help="Processes. The memory store allows 1."),
+        option("data", type=_PATH, default=".sluicegate", metavar="DIR", help="Directory of what is kept."),
+        option(
+            "headers",
+            default="x-ratelimit",
+            metavar="DIALECTS",
+            help=f"Rate headers: {', '.join(DIALECTS)}; or several.",
+        ),
+        option("drain-delay", type=_DURATION, default="0s", help="After SIGTERM, time to go on while /readyz says no."),
+        option(
+            "drain-timeout", type=_DURATION, default="10s", help="Time for requests in flight to finish after that."
+        ),
+        option(
+            "log-format",
+            type=click.Choice(["auto", "json", "plain"]),
+            default="auto",
+            help="Lines on standard error; auto is plain on a terminal, else json.",
+        ),
+    )
+
+
+def _proxy_options() -> Callable[[Function], Function]:
+    decorators: list[Callable[[Any], Any]] = []
+    for name, field, text in _PROXY_FLAGS:
+        default = getattr(_DEFAULTS, field)
+        if field.endswith("_s"):
+            decorators.append(option(name, type=_DURATION, default=f"{default:g}s", help=text))
+        else:
+            decorators.append(option(name, type=int if isinstance(default, int) else str, default=default, help=text))
+    for name, field, text in _PROXY_SWITCHES:
+        if getattr(_DEFAULTS, field):
+            decorators.append(option(f"{name}/--no-{name}", default=True, help=text))
+        else:
+            decorators.append(flag(name, help=text))
+    return _all_of(*decorators)
+
+
+def _api_options() -> Callable[[Function], Function]:
+    return _all_of(
+        _address("api", "127.0.0.1:8081", "Listener of the decision API, health and metrics."),
+        option("api-token", metavar="TOKEN", help="Bearer token the API asks for; required off loopback."),
+    )
+
+
+@click.command()
+@_common_options()
+@_address("gateway", "127.0.0.1:8080", "Listener of the gateway.")
+@_api_options()
+@_address("grpc", "127.0.0.1:8082", "Listener of the gRPC API (not in this version: not opened).")
+@_address("control", "127.0.0.1:8090", "Listener of the rules service (not in this version: not opened).")
+@option(
+    "upstream",
+    multiple=True,
+    metavar="URL",
+    help="Backend behind the gateway, may be repeated. Without it a demo backend.",
+)
+@_proxy_options()
+def up(grpc: Address, control: Address, **values: Any) -> int:
+    """Run everything on one machine: gateway, decision API and, without --upstream, a demo backend."""
+    del grpc, control
+    return run_server(_settings(values, not_built=("grpc", "control")))
+
+
+@click.command()
+@_common_options()
+@_api_options()
+@option("grpc", type=_ADDRESS, metavar="HOST:PORT", help="Listener of the gRPC API (not in this version: not opened).")
+def serve(grpc: Address | None, **values: Any) -> int:
+    """Run the decision API only."""
+    return run_server(_settings(values, not_built=() if grpc is None else ("grpc",)))
+
+
+@click.command()
+@_common_options()
+@_address("gateway", "127.0.0.1:8080", "Listener of the gateway.")
+@option("upstream", multiple=True, required=True, metavar="URL", help="Backend behind the gateway; may be repeated.")
+@_address("health", None, "Listener of /livez, /readyz, /healthz and /metrics; without it there is none.")
+@_proxy_options()
+def gateway(**values: Any) -> int:
+    """Run the reverse proxy only: every request is decided before it reaches an upstream."""
+    return run_server(_settings(values))
+
+
+def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settings:
+    proxying = {
+        field: values.pop(name.replace("-", "_"))
+        for name, field, _ in (*_PROXY_FLAGS, *_PROXY_SWITCHES)
+        if name.replace("-", "_") in values
+    }
+    return Settings(
+        rules=values["rules"],
+        store=values["store"],
+        workers=values["workers"],
+        data=values["data"],
+        gateway=values.get("gateway"),
+        api=values.get("api"),
+        health=values.get("health"),
+        upstreams=tuple(values.get("upstream", ())),
+        headers=values["headers"],
+        proxying=Proxying(**proxying),
+        api_token=values.get("api_token"),
+        drain_delay_s=values["drain_delay"],
+        drain_timeout_s=values["drain_timeout"],
+        log_format=values["log_format"],
+        not_built=not_built,
+    )
