@@ -197,11 +197,6 @@ PATTERN_SEGMENTS_MAX: Final = 64
 # Wildcards inside one segment of a pattern; matching a segment takes at most this many searches in it.
 SEGMENT_WILDCARDS_MAX: Final = 8
 
-# The largest cost of one request, and of a rule's multiplier. The product stays below 2^53, where every number is exact
-# in JSON and Lua; the largest capacity is far lower, so a larger cost could never fit.
-COST_MAX: Final = 1_000_000_000
-COST_MULTIPLIER_MAX: Final = 1_000_000
-
 # Bytes of a request's target, and of its body, that the demo backend keeps. It looks at paths of a few words.
 DEMO_BYTES_KEPT: Final = 16_384
 

@@ -43,12 +43,14 @@ _NO_IDENTITY = frozenset(
         "transfer-encoding",
         "upgrade",
         "x-forwarded-for",
-    }  # fmt: skip
+    }
 )
 _ONE_SOURCE = (
     "must be exactly one of {header: NAME}, {keys: FILE}, {claim: NAME} and {jwt: {...}}; only keys may also have the "
     "header that carries the key"
 )
+# X-Forwarded-For and Forwarded that disagree fall back to the peer's address; a Unix socket has none.
+_UNIX_NEEDS_HEADER = "is needed with the trusted peer 'unix': the one header its proxy sets the client's address in"
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -77,6 +79,8 @@ class _Parser(FieldReader):
         elif shared is not None and not any(source is None or _reads(source, shared) for source in sources.values()):
             self.report("identity.jwt", "no identity reads a claim of the token; give one {claim: NAME}")
         ip = self.mapping(block.get("ip"), "identity.ip", _IP)
+        if trust_unix and "header" not in ip:
+            self.report("identity.ip.header", _UNIX_NEEDS_HEADER, "X-Forwarded-For")
         return IdentityConfig(
             trusted_peers=peers,
             trust_unix=trust_unix,

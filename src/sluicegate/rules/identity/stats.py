@@ -21,8 +21,8 @@ class IdentityStats:
     """An identity value that is not UTF-8, or holds control characters or other unprintable ones."""
     tier_unknown: int = 0
     """A tier that the rule file does not name; the default tier is used."""
-    peer_unknown: int = 0
-    """A peer without an IP address (a Unix socket, or a name where an address should be)."""
+    address_unknown: int = 0
+    """A request without a client address: the peer is a Unix socket, and nobody trusted names the client."""
     forwarded_malformed: int = 0
     """A forwarding chain with something else than an address at the place that decides."""
     forwarded_conflict: int = 0
