@@ -1,0 +1,54 @@
+"""The answer of a memory store, described only when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sluicegate.algorithms.spec import State
+from sluicegate.algorithms.verdict import Verdict
+from sluicegate.stores.base import Receipt, Request
+
+__all__ = ["MemoryAnswer"]
+
+
+class MemoryAnswer(msgspec.Struct, frozen=True, gc=False):
+    """What was decided, with the states it was decided on. It refers to no live counter, so it never changes.
+
+    ``states`` has one state per charge, as it stood after the decision. ``notes`` has one ``(cost, passes)`` per charge:
+    the cost to describe, which is 0 where a passing charge was not made, and whether it passed; None stands for the
+    usual case, every charge made at its own cost. ``charged``: the notes with a cost that passed were really made.
+    """
+
+    admitted: bool
+    now_us: int
+    request: Request
+    states: Sequence[State | None]
+    notes: Sequence[tuple[int, bool]] | None = None
+    charged: bool = True
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """One verdict per charge, in order."""
+        now_us = self.now_us
+        notes = self.notes
+        if notes is None:
+            return tuple(
+                charge[0].spec.verdict(state, now_us, charge[2], True)
+                for charge, state in zip(self.request, self.states, strict=True)
+            )
+        return tuple(
+            charge[0].spec.verdict(state, now_us, cost, passes)
+            for charge, state, (cost, passes) in zip(self.request, self.states, notes, strict=True)
+        )
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        """One receipt per charge that was made."""
+        if not self.charged:
+            return ()
+        notes = self.notes
+        return tuple(
+            Receipt(counter, subject, cost, self.now_us)
+            for i, (counter, subject, cost) in enumerate(self.request)
+            if notes is None or notes[i][1]
+        )
