@@ -1,0 +1,43 @@
+"""A short hash of what a rule set means: equal for two files that decide every request alike in the same way."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from sluicegate.rules.model import RuleSet
+
+__all__ = ["digest_of"]
+
+_HEX_CHARS: Final = 16
+
+# What does not change a decision: where a rule stands in its file, and how its quota was spelt.
+_NO_MEANING: Final = frozenset({"line", "text", "version", "digest", "source"})
+
+
+def digest_of(ruleset: RuleSet) -> str:
+    """16 hex digits over rules (in order), tiers, subjects and identity; not over comments, layout or spelling."""
+    canonical = json.dumps(_canonical(ruleset), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:_HEX_CHARS]
+
+
+def _canonical(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, str | int):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value) if field.name not in _NO_MEANING and field.compare]
+        return {"": type(value).__name__, **{name: _canonical(getattr(value, name)) for name in fields}}
+    if isinstance(value, Mapping):
+        # A list of pairs, because None is a key (the quota of every other tier) and JSON has no such key.
+        return sorted(
+            ([key is not None, key or "", _canonical(item)] for key, item in value.items()), key=lambda row: row[:2]
+        )
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    return str(value)
