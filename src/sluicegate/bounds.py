@@ -248,6 +248,9 @@ CALENDAR_MEMO_MAX: Final = 1_024
 # is longer is no id and would only inflate keys and memory.
 IDENTITY_BYTES_MAX: Final = 256
 
+# Identity values remembered in decoded form, per header: at most 10 MB of the longest values, 2 MB of usual ones.
+IDENTITY_MEMO_MAX: Final = 16_384
+
 # Characters of a header name in a rule file, and header spellings remembered per resolver. Real requests use a few
 # dozen names in two or three spellings; the memo is emptied when somebody invents more.
 HEADER_NAME_CHARS_MAX: Final = 128

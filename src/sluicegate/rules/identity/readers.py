@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sluicegate.bounds import IDENTITY_BYTES_MAX
 from sluicegate.rules.identity.keys import KnownKeys
+from sluicegate.rules.identity.memos import IdentityTexts
 from sluicegate.rules.identity.stats import IdentityStats
 from sluicegate.rules.identity.tokens import TokenVerifier
 
@@ -22,13 +23,14 @@ _BEARER = b"bearer "
 
 def header_reader(header: str, place: int, stats: IdentityStats) -> Reader:
     """A header, believed from trusted peers."""
+    texts = IdentityTexts(stats)
 
     def read(found: Found, trusted: bool, identity: list[str | None]) -> None:
         raw = found.get(header)
         if raw is None:
             return
         if trusted:
-            identity[place] = _identity_text(raw, stats)
+            identity[place] = texts[raw]
         else:
             stats.header_untrusted += 1
 
@@ -76,20 +78,3 @@ def _credential(raw: bytes, header: str) -> bytes | None:
     if value[: len(_BEARER)].lower() == _BEARER:
         return value[len(_BEARER) :].strip(b" \t")
     return None if header == "authorization" else value
-
-
-def _identity_text(raw: bytes, stats: IdentityStats) -> str | None:
-    """A verified header value as an identity; None where it is empty, too long or not printable UTF-8."""
-    value = raw.strip(b" \t")
-    if len(value) > IDENTITY_BYTES_MAX:
-        stats.value_too_long += 1
-        return None
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        stats.value_malformed += 1
-        return None
-    if not text.isprintable():
-        stats.value_malformed += 1
-        return None
-    return text or None

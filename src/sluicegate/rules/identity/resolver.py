@@ -27,7 +27,8 @@ from sluicegate.rules.identity.memos import HeaderNames, PeerAddresses
 from sluicegate.rules.identity.readers import Found, Reader, claims_reader, header_reader, key_reader
 from sluicegate.rules.identity.stats import IdentityStats
 from sluicegate.rules.identity.tokens import TokenVerifier
-from sluicegate.rules.model import Tiers
+from sluicegate.rules.identity.wanted import headers_needed
+from sluicegate.rules.model import RuleSet, Tiers
 
 __all__ = ["Headers", "IdentityResolver"]
 
@@ -77,7 +78,9 @@ class IdentityResolver:
         self._tier_names = frozenset(tiers.names) if tiers is not None and tiers.names else None
         self._trusted = config.trusted_peers.contains
         self._canonical: Callable[[str], str | None] = PeerAddresses().__getitem__
-        self._chains = {name: Chain(name, config.trusted_peers, self.stats) for name in config.forwarding_headers}
+        self._chains = tuple(
+            (name, Chain(name, config.trusted_peers, self.stats)) for name in sorted(config.forwarding_headers)
+        )
         self._guarded = config.identity_headers | config.forwarding_headers
         self._single = frozenset(_carrier(source) for _, source in config.sources())
         self._wanted = wanted_headers
@@ -86,6 +89,12 @@ class IdentityResolver:
         self._verifiers: list[TokenVerifier] = []
         self._readers: list[Reader] = []
         self._build_readers(base_dir or Path(), clock)
+
+    @classmethod
+    def for_rules(cls, ruleset: RuleSet, *, clock: Clock, base_dir: Path | None = None) -> IdentityResolver:
+        """The resolver of a rule set: by its identity block, with the headers its rules look at."""
+        config = ruleset.identity if isinstance(ruleset.identity, IdentityConfig) else None
+        return cls(config, ruleset.tiers, clock=clock, base_dir=base_dir, wanted_headers=headers_needed(ruleset.rules))
 
     def _build_readers(self, base_dir: Path, clock: Clock) -> None:
         claims: dict[JwtConfig, list[tuple[str, int]]] = {}
@@ -152,7 +161,8 @@ class IdentityResolver:
         peer = None if peer_ip is None else self._canonical(peer_ip)
         if not self.is_trusted(peer_ip):
             return peer
-        lines = [(slot, value) for name, value in headers if (slot := self._slot(name)) in self._chains and slot]
+        forwarding = self.config.forwarding_headers
+        lines = [(slot, value) for name, value in headers if (slot := self._slot(name)) in forwarding and slot]
         return self._client(self._joined(lines), peer)
 
     def is_trusted(self, peer_ip: str | None) -> bool:
@@ -206,13 +216,18 @@ class IdentityResolver:
 
     def _client(self, found: Found, peer: str | None) -> str | None:
         """The address a trusted peer names; the peer's own where it names none, or two."""
-        named = [chain[found[name]] for name, chain in self._chains.items() if name in found]
-        if not named:
-            return peer
-        if named[0] != named[-1]:
-            self.stats.forwarded_conflict += 1
-            return peer
-        return named[0] or peer
+        client = peer
+        told = False
+        for name, chain in self._chains:
+            raw = found.get(name)
+            if raw is None:
+                continue
+            named = chain[raw] or peer
+            if told and named != client:
+                self.stats.forwarded_conflict += 1
+                return peer
+            client, told = named, True
+        return client
 
     def _joined(self, lines: list[tuple[str, bytes]]) -> Found:
         """Lines of one name made one value; a repeated header that carries an identity is left out and counted."""
