@@ -74,7 +74,7 @@ class RulesFile:
     def load(self) -> RuleSet:
         """Read the file for the first time; raises ConfigurationError (RulesInvalid with every problem of the rules)."""
         content = _read(self.path)
-        ruleset = load_rules(_text(content), str(self.path), version=1)
+        ruleset = load_rules(content, str(self.path), version=1)
         self._accept(ruleset, content)
         return ruleset
 
@@ -95,13 +95,10 @@ class RulesFile:
             self._judged = judged
             healed, self.state.error = self.state.error is not None, None
             return healed
-        try:
-            ruleset, problems = check_rules(_text(content), str(self.path))
-            if ruleset is None:
-                return self._reject(judged, "\n".join(str(problem) for problem in problems))
-            ruleset = replace(ruleset, version=self.state.version + 1)
-        except ConfigurationError as error:
-            return self._reject(judged, str(error))
+        ruleset, problems = check_rules(content, str(self.path))
+        if ruleset is None:
+            return self._reject(judged, "\n".join(str(problem) for problem in problems))
+        ruleset = replace(ruleset, version=self.state.version + 1)
         try:
             apply(ruleset)
         except ConfigurationError as error:
@@ -197,13 +194,6 @@ def _read(path: Path) -> bytes:
     if len(content) > RULES_BYTES_MAX:
         raise ConfigurationError(f"{path} is larger than {RULES_BYTES_MAX} bytes")
     return content
-
-
-def _text(content: bytes) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"the file is not UTF-8 text (byte {error.start})") from error
 
 
 def _reason(error: OSError) -> str:

@@ -17,7 +17,7 @@ from sluicegate.rules.load import check_rules, load_rules
 from sluicegate.rules.model import RuleSet
 from sluicegate.rules.report import bounds_report, render_bounds
 
-__all__ = ["read_rules", "read_text", "rules"]
+__all__ = ["read_bytes", "read_rules", "rules"]
 
 _FILE = click.Path(path_type=Path, allow_dash=True)
 
@@ -33,7 +33,7 @@ def rules() -> None:
 @flag("json", help="Print one JSON object.")
 def check_command(file: Path, json: bool) -> int:
     """List every problem of FILE. Exit status 0 valid, 1 invalid, 2 unreadable."""
-    ruleset, problems = check_rules(read_text(file), str(file))
+    ruleset, problems = check_rules(read_bytes(file), str(file))
     if json:
         listed = [
             {item.name: getattr(problem, item.name) for item in dataclasses.fields(problem)} for problem in problems
@@ -83,20 +83,19 @@ def diff_command(old: Path, new: Path, json: bool) -> int:
 
 def read_rules(path: Path) -> RuleSet:
     """The rule set of a file; raises ConfigurationError with all problems."""
-    return load_rules(read_text(path), str(path))
+    return load_rules(read_bytes(path), str(path))
 
 
-def read_text(path: Path) -> str:
-    """The text of a rule file (``-``: standard input); raises ConfigurationError where it cannot be had."""
+def read_bytes(path: Path) -> bytes:
+    """The content of a rule file (``-``: standard input); raises ConfigurationError where it cannot be had."""
     try:
         with click.open_file(str(path), "rb") as stream:
-            raw = stream.read(RULES_BYTES_MAX + 1)
+            content = bytes(stream.read(RULES_BYTES_MAX + 1))
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        return str(raw, "utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    if len(content) > RULES_BYTES_MAX:
+        raise ConfigurationError(f"{path} is larger than {RULES_BYTES_MAX} bytes")
+    return content
 
 
 def _count(ruleset: RuleSet | None) -> int:
