@@ -200,7 +200,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
         plan = Plan([], self.plan.tier, self.plan.version)
-        return _restore, (self.allowed, plan, self.degraded, self.decision_id, tuple(self.summary))
+        return _restore, (self.allowed, plan, self.degraded, self.decision_id, self.summary)
 
     def __copy__(self) -> Decision:
         return self
@@ -297,6 +297,5 @@ def _ms(us: int | None) -> int | None:
     return None if us is None else -(-us // US_PER_MS)
 
 
-def _restore(allowed: bool, plan: Plan, degraded: bool, decision_id: str | None, summary: tuple[Any, ...]) -> Decision:
-    results = tuple(RuleResult(*result) for result in summary[7])
-    return Decision(allowed, plan, None, degraded, decision_id, Summary(*summary[:7], results, summary[8]))
+def _restore(allowed: bool, plan: Plan, degraded: bool, decision_id: str | None, summary: Summary) -> Decision:
+    return Decision(allowed, plan, None, degraded, decision_id, summary)

@@ -1,0 +1,111 @@
+"""Rules made ready: counters per tier, subject functions, and the steps that turn facts into charges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from sluicegate.errors import ConfigurationError
+from sluicegate.limiter.subjects import STATIC_DIMENSIONS, SubjectOf, Subjects
+from sluicegate.rules.conditions import Guard, Seen
+from sluicegate.rules.facts import Facts
+from sluicegate.rules.match import EVERY_PATH, Candidate
+from sluicegate.rules.model import CostFrom, Mode, OnMissing, Quota, Rule
+from sluicegate.stores.base import Charge, Counter
+from sluicegate.stores.keys import counter_prefix
+
+__all__ = ["CompiledRule", "Step", "header_cost"]
+
+ChargeStep: TypeAlias = Callable[[Facts, int, list[Charge]], tuple[Counter, ...]]
+"""Adds charges; returns the counters of a rule that refuses because a dimension is not known, else ()."""
+
+Step: TypeAlias = tuple[Counter, SubjectOf, ChargeStep | None]
+"""A counter and its subject, which is all of the usual charge; else the function that charges it and its siblings."""
+
+_NOTHING_SEEN = Seen(None, None, (), None, None)
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+class CompiledRule:
+    """One rule that is not off. ``quotas`` and ``counters`` hold what each tier gets; an unlimited quota has no counters."""
+
+    __slots__ = ("_simple", "_subject_of", "_subjects", "counters", "quotas", "rule")
+
+    def __init__(
+        self, rule: Rule, tiers: Sequence[str | None], default: str | None, namespace: str, subjects: Subjects
+    ) -> None:
+        self.rule = rule
+        self.quotas: Mapping[str | None, Quota] = {tier: _quota_of(rule, tier, default) for tier in tiers}
+        self.counters: Mapping[str | None, tuple[Counter, ...]] = {
+            tier: _counters(rule, quota, namespace) for tier, quota in self.quotas.items()
+        }
+        self._subjects = subjects
+        dynamic = STATIC_DIMENSIONS.isdisjoint(rule.per.dimensions)
+        self._subject_of = subjects.subject_of(rule.per, _NOTHING_SEEN, EVERY_PATH) if dynamic else None
+        self._simple = rule.cost == 1 and rule.per.on_missing is not OnMissing.DENY
+
+    def subject_of(self, seen: Seen, pattern: str) -> SubjectOf:
+        """The subject function for requests seen this way."""
+        return self._subject_of or self._subjects.subject_of(self.rule.per, seen, pattern)
+
+    def steps(self, seen: Seen, candidate: Candidate) -> list[Step]:
+        """What to do for a request seen this way; nothing where the tier is unlimited."""
+        counters = self.counters[seen.tier]
+        if not counters:
+            return []
+        subject_of = self.subject_of(seen, candidate.pattern)
+        if self._simple and candidate.guard is None:
+            return [(counter, subject_of, None) for counter in counters]
+        return [(counters[0], subject_of, _charge_step(self.rule, counters, subject_of, candidate.guard))]
+
+
+def header_cost(cost: CostFrom, facts: Facts) -> int:
+    """The multiplier a header gives: ``default`` where it is absent, ``max`` where it is no whole number >= 1.
+
+    A number outside ``min..max`` takes the nearer end.
+    """
+    text = None if facts.headers is None else facts.headers.get(cost.header.lower())
+    if text is None:
+        return cost.default
+    if not _NUMBER.fullmatch(text) or int(text) == 0:
+        return cost.max
+    return min(max(int(text), cost.min), cost.max)
+
+
+def _charge_step(rule: Rule, counters: tuple[Counter, ...], subject_of: SubjectOf, guard: Guard | None) -> ChargeStep:
+    unidentified = counters if rule.per.on_missing is OnMissing.DENY else ()
+    fixed = rule.cost if isinstance(rule.cost, int) else 1
+    read_from = rule.cost if isinstance(rule.cost, CostFrom) else None
+
+    def charge(facts: Facts, cost: int, charges: list[Charge]) -> tuple[Counter, ...]:
+        if guard is not None and not guard(facts):
+            return ()
+        subject = subject_of(facts)
+        if subject is None:
+            return unidentified
+        total = cost * (fixed if read_from is None else header_cost(read_from, facts))
+        for counter in counters:
+            charges.append((counter, subject, total))
+        return ()
+
+    return charge
+
+
+def _quota_of(rule: Rule, tier: str | None, default: str | None) -> Quota:
+    """The quota of a tier: its own, else the one for all that are not named, else the default tier's."""
+    for key in (tier, None, default):
+        quota = rule.quotas.get(key)
+        if quota is not None:
+            return quota
+    raise ConfigurationError(f"rule {rule.name!r}: quota: no quota for the tier {tier!r} and none for the default tier")
+
+
+def _counters(rule: Rule, quota: Quota, namespace: str) -> tuple[Counter, ...]:
+    several = len(quota.specs) > 1
+    counters = []
+    for number, spec in enumerate(quota.specs, start=1):
+        name = f"{rule.name}#{number}" if several else rule.name
+        prefix = counter_prefix(namespace, name, spec.algorithm, spec.shape)
+        counters.append(Counter(name, spec, prefix, rule.mode is Mode.SHADOW, rule.denied_counts, rule.on_change))
+    return tuple(counters)

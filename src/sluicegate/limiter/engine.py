@@ -1,0 +1,219 @@
+"""The engine: rules and facts in, charges out; a store's answer in, a decision out. No I/O, no clock.
+
+    plan(facts, cost)        pure: which rules apply, whose counters, what cost
+    store.decide_one(...)    the caller's: one atomic call
+    conclude(plan, answer)   pure: the decision
+
+Both halves are on every request, so what does not depend on the client is worked out once per request line (method, path,
+host, tier) and remembered: a list of steps, one per counter, each a counter and the function that gives its subject.
+"""
+
+from __future__ import annotations
+
+from typing import Final, get_type_hints
+
+from sluicegate.bounds import MATCH_MEMO_CHARS_MAX, MATCH_MEMO_MAX
+from sluicegate.errors import InvalidRequest
+from sluicegate.limiter.compiled import CompiledRule, Step
+from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.explain import Explained, explain_rule
+from sluicegate.limiter.plan import Plan, check_cost
+from sluicegate.limiter.subjects import Subjects
+from sluicegate.rules.facts import Facts
+from sluicegate.rules.identity.config import IdentityConfig
+from sluicegate.rules.match import Matcher, in_order, see
+from sluicegate.rules.model import CostFrom, Match, Mode, Rule, RuleSet
+from sluicegate.stores.base import Answer, Charge, Counter
+
+__all__ = ["Engine"]
+
+_ONE: Final = 1
+_RequestLine = tuple[str | None, str | None, str | None, str | None]
+
+
+class Engine:
+    """A compiled rule set. Immutable but for its memos and ``unknown_tiers``; safe from any thread.
+
+    ``namespace`` keeps services that share a store apart. ``unknown_tiers`` counts requests with a tier the
+    rule set does not name (they count as the default tier); under threads it may miss a few.
+    Raises ConfigurationError for a rule without a quota for some tier.
+    """
+
+    __slots__ = (
+        "_compiled",
+        "_default_tier",
+        "_matcher",
+        "_memo",
+        "_rules",
+        "_subject_tiers",
+        "_subjects",
+        "_tier_names",
+        "_tiered",
+        "namespace",
+        "ruleset",
+        "unknown_tiers",
+        "version",
+    )
+
+    def __init__(self, ruleset: RuleSet, namespace: str = "default") -> None:
+        self.ruleset = ruleset
+        self.version = ruleset.version
+        self.namespace = namespace
+        self.unknown_tiers = 0
+        tiers = ruleset.tiers
+        self._default_tier = tiers.default
+        self._tier_names = frozenset(name for name in (*tiers.names, tiers.default) if name is not None)
+        self._tiered = bool(self._tier_names)
+        self._subject_tiers = dict(ruleset.subjects)
+        identity = ruleset.identity
+        prefixes = (identity.ipv4_prefix, identity.ipv6_prefix) if isinstance(identity, IdentityConfig) else ()
+        self._subjects = Subjects(*prefixes)
+        all_tiers = (None, *sorted(self._tier_names))
+        rules = [rule for rule in in_order(ruleset.rules) if rule.mode is not Mode.OFF]
+        self._compiled = [CompiledRule(rule, all_tiers, tiers.default, namespace, self._subjects) for rule in rules]
+        self._matcher = Matcher(rules, self._subjects.ip_key)
+        self._rules = {
+            counter.name: compiled.rule
+            for compiled in self._compiled
+            for counters in compiled.counters.values()
+            for counter in counters
+        }
+        self._memo: dict[_RequestLine, tuple[Step, ...]] = {}
+
+    def plan(self, facts: Facts, cost: int = 1, *, peek: bool = False) -> Plan:
+        """The charges of one request. ``cost`` multiplies the cost of every rule; 0 is for peeks only.
+
+        Raises InvalidRequest naming the field for a bad cost, a path that is too long, an address that is none and a fact
+        of the wrong type; nothing is ever charged then.
+        """
+        if cost is not _ONE:
+            cost = check_cost(cost, least=0 if peek else 1)
+        charges: list[Charge] = []
+        unidentified: tuple[Counter, ...] = ()
+        try:
+            tier = None
+            if self._tiered:
+                tier = facts.tier
+                if tier not in self._tier_names:
+                    tier = self._other_tier(facts)
+            steps = self._memo.get((facts.method, facts.path, facts.host, tier))
+            if steps is None:
+                steps = self._match(facts.method, facts.path, facts.host, tier)
+            for counter, subject_of, charge in steps:
+                if charge is not None:
+                    unidentified += charge(facts, cost, charges)
+                else:
+                    subject = subject_of(facts)
+                    if subject is not None:
+                        charges.append((counter, subject, cost))
+        except (TypeError, AttributeError):
+            _check_types(facts)
+            raise
+        if unidentified:
+            return _plan_unidentified(charges, tier, self.version, unidentified)
+        return Plan(charges, tier, self.version)
+
+    def conclude(
+        self, plan: Plan, answer: Answer | None, *, degraded: bool = False, decision_id: str | None = None
+    ) -> Decision:
+        """The decision. ``answer`` is the store's for ``plan.charges``, or None where there are none."""
+        if answer is None:
+            return Decision(not plan.refused, plan, None, degraded, decision_id)
+        return Decision(answer.admitted, plan, answer, degraded, decision_id)
+
+    def rule_of(self, counter_name: str) -> Rule:
+        """The rule a counter belongs to: ``api`` for ``api`` and ``api#2``. Raises KeyError for an unknown one."""
+        return self._rules[counter_name]
+
+    @property
+    def headers(self) -> frozenset[str]:
+        """Lower-case names of the request headers that some rule looks at; a door need not pass others."""
+        names: set[str] = set()
+        for compiled in self._compiled:
+            rule = compiled.rule
+            match: Match | None = rule.match
+            while match is not None:
+                names.update(match.headers)
+                match = match.negate
+            names.update(d.removeprefix("header.") for d in rule.per.dimensions if d.startswith("header."))
+            if isinstance(rule.cost, CostFrom):
+                names.add(rule.cost.header)
+        return frozenset(name.lower() for name in names)
+
+    def explain(self, facts: Facts, cost: int = 1) -> list[Explained]:
+        """What every rule of the set says to these facts, in order of evaluation. Charges nothing; slow."""
+        plan = self.plan(facts, cost)
+        seen = see(facts.method, facts.path, facts.host, plan.tier)
+        indexes = {compiled.rule.name: index for index, compiled in enumerate(self._compiled)}
+        patterns = {candidate.rule_index: candidate.pattern for candidate in self._matcher.candidates(seen)}
+        explained = []
+        for rule in in_order(self.ruleset.rules):
+            index = indexes.get(rule.name)
+            if index is None:
+                explained.append(Explained(rule.name, False, "its mode is off", plan.tier))
+                continue
+            reason = self._matcher.reason(index, seen, facts)
+            explained.append(explain_rule(self._compiled[index], seen, facts, cost, patterns.get(index), reason))
+        return explained
+
+    def _match(self, method: str | None, path: str | None, host: str | None, tier: str | None) -> tuple[Step, ...]:
+        """The steps of a request line that is not in the memo."""
+        if path is not None and "?" in path:
+            # Queries differ per request; they must neither miss each time nor fill the memo.
+            path = path[: path.index("?")]
+            known = self._memo.get((method, path, host, tier))
+            if known is not None:
+                return known
+        seen = see(method, path, host, tier)
+        steps: list[Step] = []
+        for candidate in self._matcher.candidates(seen):
+            steps += self._compiled[candidate.rule_index].steps(seen, candidate)
+        found = tuple(steps)
+        if len(path or "") + len(host or "") + len(method or "") <= MATCH_MEMO_CHARS_MAX:
+            if len(self._memo) >= MATCH_MEMO_MAX:
+                self._memo.clear()
+            self._memo[method, path, host, tier] = found
+        return found
+
+    def _other_tier(self, facts: Facts) -> str | None:
+        """The tier of a request whose ``tier`` fact is absent or not named by the rule set."""
+        tier = facts.tier
+        if tier is None and self._subject_tiers:
+            known = self._subject_tiers
+            for dimension, value in (("api_key", facts.api_key), ("user", facts.user), ("tenant", facts.tenant)):
+                if value is not None and (tier := known.get(f"{dimension}:{value}")) is not None:
+                    break
+        if tier is None:
+            return self._default_tier
+        if tier in self._tier_names:
+            return tier
+        self.unknown_tiers += 1
+        return self._default_tier
+
+
+def _plan_unidentified(
+    charges: list[Charge], tier: str | None, version: int, unidentified: tuple[Counter, ...]
+) -> Plan:
+    """Nothing is charged for a request that is refused because a dimension is not known."""
+    plan = Plan(charges, tier, version, unidentified)
+    return Plan([], tier, version, unidentified) if plan.refused else plan
+
+
+_TEXT_FIELDS = tuple(name for name, hint in get_type_hints(Facts).items() if hint == (str | None))
+_MAP_FIELDS = tuple(name for name in get_type_hints(Facts) if name not in _TEXT_FIELDS)
+
+
+def _check_types(facts: Facts) -> None:
+    """Raise InvalidRequest for the first fact of the wrong type, if there is one."""
+    if not isinstance(facts, Facts):
+        raise InvalidRequest("facts", f"must be Facts, got {type(facts).__name__}")
+    for name in _TEXT_FIELDS:
+        value: object = getattr(facts, name)
+        if not (value is None or isinstance(value, str)):
+            raise InvalidRequest(f"facts.{name}", f"must be text, got {type(value).__name__}")
+    for name in _MAP_FIELDS:
+        value = getattr(facts, name)
+        if value is None:
+            continue
+        if not isinstance(value, dict) or not all(isinstance(text, str) for pair in value.items() for text in pair):
+            raise InvalidRequest(f"facts.{name}", "must map text to text")

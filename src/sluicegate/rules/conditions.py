@@ -1,0 +1,221 @@
+"""The conditions of ``match`` as functions.
+
+Conditions on method, path, host and tier are *static*: they are answered once per distinct request line and remembered.
+The others (headers, identity, address, descriptors) are *guards*: functions of the facts, called per request.
+
+A condition on a fact that is not known does not hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from sluicegate.rules.facts import Facts
+from sluicegate.rules.identity.addresses import Networks
+from sluicegate.rules.model import Match
+from sluicegate.rules.paths import PathPattern, parse_pattern
+
+__all__ = ["Conditions", "Guard", "HostPatterns", "Seen", "canonical_host", "canonical_method"]
+
+Guard: TypeAlias = Callable[[Facts], bool]
+
+# RFC 9110, PATCH (RFC 5789), QUERY (draft), WebDAV (RFC 4918, 3253, 5323).
+_METHODS = frozenset(
+    (
+        *("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"),
+        *("PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH"),
+    )
+)
+_PORT = re.compile(r":[0-9]*\Z", re.ASCII)
+
+
+class Seen(NamedTuple):
+    """What the static conditions look at, each in its one form; None: not known."""
+
+    method: str | None
+    path: str | None
+    """The normal form."""
+    readings: tuple[tuple[str, ...], ...]
+    """The segments of every reading, the normal form's first; empty where the path is not known."""
+    host: str | None
+    tier: str | None
+
+
+def canonical_method(method: str) -> str:
+    """A method as a dimension: upper case, and ``OTHER`` for what no standard names.
+
+    A client can invent methods without end; each would be a new endpoint with a full quota.
+    """
+    upper = method.upper()
+    return upper if upper in _METHODS else "OTHER"
+
+
+def canonical_host(host: str) -> str:
+    """A host without port, blanks and the final dot, in lower case."""
+    return _PORT.sub("", host.strip(" \t")).removesuffix(".").lower()
+
+
+class HostPatterns:
+    """``example.com``, ``*.example.com`` (any name below it, not itself) and ``*`` (any known host)."""
+
+    __slots__ = ("_suffixes", "any_host", "exact")
+
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        hosts = [pattern.lower().removesuffix(".") for pattern in patterns]
+        self.any_host = "*" in hosts
+        self.exact = frozenset(host for host in hosts if not host.startswith("*"))
+        self._suffixes = tuple(host[1:] for host in hosts if host.startswith("*."))
+
+    @property
+    def only_exact(self) -> bool:
+        """True where a lookup of the host finds every request this matches."""
+        return bool(self.exact) and not self.any_host and not self._suffixes
+
+    def match(self, host: str | None) -> bool:
+        """``host`` in canonical form."""
+        if host is None:
+            return False
+        return self.any_host or host in self.exact or host.endswith(self._suffixes)
+
+
+class Conditions:
+    """One ``match`` (or ``not``) block.
+
+    ``exclude`` is True inside ``not``. There a path condition holds only if *every* reading matches: a path that
+    some server reads as the limited one must not be taken out because another reads it as the free one.
+    """
+
+    __slots__ = ("_guard", "_methods", "_negate", "_tiers", "exclude", "hosts", "patterns")
+
+    def __init__(self, match: Match, ip_key: Callable[[str], str], *, exclude: bool = False) -> None:
+        self.exclude = exclude
+        self.patterns: tuple[PathPattern, ...] = tuple(parse_pattern(text) for text in match.path)
+        self.hosts = HostPatterns(match.host) if match.host else None
+        self._methods = frozenset(method.upper() for method in match.methods)
+        self._tiers = frozenset(match.tier)
+        self._guard = _all_of(_guards(match, ip_key))
+        self._negate = None if match.negate is None else Conditions(match.negate, ip_key, exclude=not exclude)
+
+    def holds(self, seen: Seen, *, path_known_to_match: bool = False) -> bool | Guard:
+        """True or False where the static conditions settle it, else the guard that does."""
+        if not self._static(seen, path_known_to_match):
+            return False
+        if self._negate is None:
+            return self._guard
+        inner = self._negate.holds(seen)
+        if inner is True:
+            return False
+        if inner is False:
+            return self._guard
+        return _both(self._guard, _not(inner))
+
+    def reason(self, seen: Seen, facts: Facts) -> str | None:
+        """The first condition that does not hold, for people; None where all hold. Slow."""
+        if self._methods and seen.method not in self._methods:
+            return f"method {_shown(seen.method)} is none of {', '.join(sorted(self._methods))}"
+        if self.patterns and not self._path_holds(seen):
+            return f"path {_shown(seen.path)} does not match {' or '.join(p.text for p in self.patterns)}"
+        if self.hosts is not None and not self.hosts.match(seen.host):
+            return f"host {_shown(seen.host)} does not match"
+        if self._tiers and seen.tier not in self._tiers:
+            return f"tier {_shown(seen.tier)} is none of {', '.join(sorted(self._tiers))}"
+        if self._guard is not True and not (self._guard is not False and self._guard(facts)):
+            return "a condition on headers, identity, address or descriptors does not hold"
+        if self._negate is not None and self._negate.reason(seen, facts) is None:
+            return "its 'not' block holds"
+        return None
+
+    def _static(self, seen: Seen, path_known_to_match: bool) -> bool:
+        if self._methods and seen.method not in self._methods:
+            return False
+        if self._tiers and seen.tier not in self._tiers:
+            return False
+        if self.hosts is not None and not self.hosts.match(seen.host):
+            return False
+        return path_known_to_match or not self.patterns or self._path_holds(seen)
+
+    def _path_holds(self, seen: Seen) -> bool:
+        if not seen.readings:
+            return False
+        matched = [any(pattern.matches(reading) for pattern in self.patterns) for reading in seen.readings]
+        return all(matched) if self.exclude else any(matched)
+
+
+def _guards(match: Match, ip_key: Callable[[str], str]) -> list[Guard]:
+    """One guard per condition, cheapest first."""
+    guards: list[Guard] = []
+    if match.user:
+        users = frozenset(match.user)
+        guards.append(lambda facts: facts.user in users)
+    if match.tenant:
+        tenants = frozenset(match.tenant)
+        guards.append(lambda facts: facts.tenant in tenants)
+    if match.domain:
+        domains = frozenset(match.domain)
+        guards.append(lambda facts: facts.domain in domains)
+    if match.authenticated is not None:
+        wanted = match.authenticated
+        guards.append(lambda facts: bool(facts.user or facts.api_key or facts.tenant) is wanted)
+    headers = {name.lower(): value for name, value in match.headers.items()}
+    guards += [_entry_guard(lambda facts: facts.headers, name, value) for name, value in headers.items()]
+    guards += [_entry_guard(lambda facts: facts.descriptors, name, value) for name, value in match.descriptors.items()]
+    if match.ip:
+        guards.append(_ip_guard(match.ip, ip_key))
+    return guards
+
+
+def _entry_guard(mapping_of: Callable[[Facts], Mapping[str, str] | None], name: str, value: str | None) -> Guard:
+    def present(facts: Facts) -> bool:
+        mapping = mapping_of(facts)
+        return mapping is not None and name in mapping
+
+    def equal(facts: Facts) -> bool:
+        mapping = mapping_of(facts)
+        return mapping is not None and mapping.get(name) == value
+
+    return present if value is None else equal
+
+
+def _ip_guard(cidrs: tuple[str, ...], ip_key: Callable[[str], str]) -> Guard:
+    contains = Networks.parse(cidrs).contains
+
+    def inside(facts: Facts) -> bool:
+        ip = facts.ip
+        if ip is None:
+            return False
+        ip_key(ip)  # raises for what is no address: a typo must not slip past a rule
+        return contains(ip)
+
+    return inside
+
+
+def _all_of(guards: list[Guard]) -> bool | Guard:
+    if not guards:
+        return True
+    if len(guards) == 1:
+        return guards[0]
+    first, *rest = guards
+    return _both(first, _all_of(rest))
+
+
+def _both(first: bool | Guard, second: bool | Guard) -> bool | Guard:
+    if first is True:
+        return second
+    if second is True:
+        return first
+    if first is False or second is False:
+        return False
+    one, other = first, second
+    return lambda facts: one(facts) and other(facts)
+
+
+def _not(guard: bool | Guard) -> bool | Guard:
+    if isinstance(guard, bool):
+        return not guard
+    return lambda facts: not guard(facts)
+
+
+def _shown(value: str | None) -> str:
+    return "(not known)" if value is None else repr(value[:64])
