@@ -28,7 +28,7 @@ class Strict:
     step_us: int
 
     def at(self, state: _Counts | None, now_us: int) -> _Counts:
-        """The counts as of the sub-window of now; those from the future move back with it, their ages kept."""
+        """The counts as of the sub-window of now; those of later ones (the clock was stepped back) count as now's."""
         number = now_us // self.step_us
         kept = self.sub_windows + 1
         if state is None:
@@ -37,7 +37,8 @@ class Strict:
         if passed == 0:
             return state
         if passed < 0:
-            return number, *state[1:]
+            ahead = min(-passed, self.sub_windows)
+            return number, sum(state[1 : 2 + ahead]), *state[2 + ahead :], *[0] * ahead
         passed = min(passed, kept)
         return number, *[0] * passed, *state[1 : 1 + kept - passed]
 

@@ -86,7 +86,10 @@ class Spec(Protocol):
         ...
 
     def charge_refused(self, state: State | None, now_us: int, cost: int) -> State:
-        """The state after a *refused* hit that counts (``denied_counts``), at most one full drain used."""
+        """The state after a *refused* hit that counts (``denied_counts``), at most one full drain used.
+
+        A cost above the capacity counts nothing: the state is returned as it is (for None, one that has recovered).
+        """
         ...
 
     def refund(self, state: State, now_us: int, cost: int, charged_us: int) -> State:

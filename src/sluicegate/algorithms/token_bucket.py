@@ -94,15 +94,15 @@ class TokenBucket:
     def charge_refused(self, state: int | None, now_us: int, cost: int) -> int:
         """The TAT after a refused charge that counts; at most one full drain. A cost that never fits counts nothing."""
         now = now_us * self.tokens
-        tat = now if state is None else max(state, now)
         if cost > self.capacity:
-            return tat if state is None else state
+            return now if state is None else state
+        tat = now if state is None else max(state, now)
         return min(tat + cost * self.period_us, now + self._drain)
 
     def refund(self, state: int, now_us: int, cost: int, charged_us: int) -> int:
         """Gives back ``cost`` less what the rate has given back since the charge."""
         due = cost * self.period_us - max(now_us - charged_us, 0) * self.tokens
-        return self.clamp(state, now_us) - due if due > 0 else state
+        return self.clamp(state, now_us) - due if due > 0 and state > now_us * self.tokens else state
 
     def carry(self, old: Spec, state: int, now_us: int, how: OnChange) -> int | None:
         """Tokens used stay used (``keep``), or their share of the capacity (``scale``); rounded up to a unit."""
