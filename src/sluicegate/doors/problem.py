@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from sluicegate.algorithms.verdict import Outcome
 from sluicegate.doors.headers import seconds_up
 from sluicegate.limiter.decision import Decision
 
@@ -55,8 +54,7 @@ def problem(status: int, detail: str, errors: Sequence[FieldError] = (), **membe
 
 def quota_exceeded(decision: Decision) -> bytes:
     """The body of a 429: which rules refused and, unless waiting is useless, when to come back (``retry-after``, s)."""
-    refusing = [r for r in decision.results if not r.shadow and r.outcome in {Outcome.DENIED, Outcome.NEVER_FITS}]
-    names = [r.rule for r in refusing] or ([decision.rule] if decision.rule is not None else [])
+    names = [result.rule for result in decision.results if result.refuses]
     document: dict[str, object] = {"type": f"{_REGISTRY}quota-exceeded", "title": "Quota Exceeded", "status": 429}
     retry_us = decision.retry_after_us
     named = ", ".join(repr(name) for name in names)
@@ -72,9 +70,7 @@ def quota_exceeded(decision: Decision) -> bytes:
 
 def temporary_reduced_capacity(decision: Decision) -> bytes:
     """The body of a 503: a rule that fails closed could not be decided, because its counters are out of reach."""
-    names = [r.rule for r in decision.results if not r.shadow and r.outcome is Outcome.UNDECIDED]
-    if not names and decision.rule is not None:
-        names = [decision.rule]
+    names = [result.rule for result in decision.results if result.refuses]
     return msgspec.json.encode(
         {
             "type": f"{_REGISTRY}temporary-reduced-capacity",

@@ -1,0 +1,1 @@
+"""The decision API over HTTP: a lean server and the routes of ``/v1``."""

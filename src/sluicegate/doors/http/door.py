@@ -1,0 +1,56 @@
+"""The decision API as one object that the application composes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sluicegate.clock import Clock
+from sluicegate.doors.connections import Connections
+from sluicegate.doors.headers import RateHeaders
+from sluicegate.doors.http.api import Decider, DecisionApi
+from sluicegate.doors.http.protocol import HttpProtocol
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.http.site import Site
+from sluicegate.doors.http.stats import HttpStats
+
+__all__ = ["HttpDoor"]
+
+
+class HttpDoor:
+    """``open_listener(address, door.protocol_factory)`` serves it; ``await door.connections.drain(s)`` ends it.
+
+    ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for ``ready`` and ``metrics``.
+    """
+
+    def __init__(
+        self,
+        limiter: Decider,
+        *,
+        clock: Clock,
+        ready: Callable[[], tuple[bool, dict[str, object]]],
+        metrics: Callable[[], tuple[str, bytes]],
+        headers: RateHeaders | None = None,
+        settings: HttpSettings | None = None,
+        namespace: str = "default",
+    ) -> None:
+        self.stats = HttpStats()
+        self.settings = settings or HttpSettings()
+        api = DecisionApi(
+            limiter,
+            headers or RateHeaders(),
+            self.stats,
+            clock,
+            ready=ready,
+            metrics=metrics,
+            namespace=namespace,
+        )
+        self._site = Site(api.routes(), self.settings, clock, self.stats)
+
+    @property
+    def connections(self) -> Connections:
+        """The live connections."""
+        return self._site.connections
+
+    def protocol_factory(self) -> HttpProtocol:
+        """A protocol for one new connection."""
+        return HttpProtocol(self._site)

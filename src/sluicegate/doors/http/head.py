@@ -1,0 +1,160 @@
+"""Request heads: bytes in, a checked description out.
+
+llhttp (through httptools) reads the request line and the fields; on top of it everything is refused on which two
+parsers could disagree about where a message ends: bare CR or LF, folded lines, NUL, Content-Length together with
+Transfer-Encoding, either of them twice, codings other than a single ``chunked``, a missing or doubled Host.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sluicegate.errors import MissingExtra
+
+try:
+    from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+except ImportError as error:
+    raise MissingExtra("server", "the HTTP decision API") from error
+
+__all__ = ["CHUNKED", "BadHead", "Head", "parse_head"]
+
+CHUNKED: Final = -1
+"""The ``length`` of a body that comes in chunks."""
+
+_DIGITS: Final = re.compile(rb"[0-9]{1,15}")
+_SLASH: Final = ord("/")
+
+
+class BadHead(Exception):
+    """The request cannot be served; the connection ends after the answer, since what follows cannot be trusted."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class Head:
+    """What matters of one request head. Immutable after parsing.
+
+    ``length``: bytes of the body, or ``CHUNKED``. ``expect``: the client waits for ``100 Continue``. ``authorization``: the
+    value of that field, if there was exactly one.
+    """
+
+    __slots__ = ("authorization", "expect", "http10", "keep_alive", "length", "method", "path")
+
+    def __init__(self, fields: _Fields, parser: HttpRequestParser) -> None:
+        self.method: str = parser.get_method().decode("ascii")
+        self.http10 = _version(parser) == "1.0"
+        self.keep_alive = _keep_alive(fields, http10=self.http10)
+        self.path = _path(fields.target)
+        self.length = _length(fields, http10=self.http10)
+        self.authorization = fields.one(b"authorization")
+        self.expect = _expect(fields, http10=self.http10)
+        hosts = fields.all(b"host")
+        if len(hosts) > 1 or (not hosts and not self.http10):
+            raise BadHead(400, f"a request has exactly one Host field, got {len(hosts)}")
+        if fields.one(b"content-encoding") not in (None, b"identity"):
+            raise BadHead(415, "Content-Encoding: request bodies are taken uncompressed only")
+
+
+class _Fields:
+    """Collects what the parser calls out."""
+
+    __slots__ = ("_fields_max", "done", "fields", "target")
+
+    def __init__(self, fields_max: int) -> None:
+        self.target = b""
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.done = False
+        self._fields_max = fields_max
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.fields) >= self._fields_max:
+            raise BadHead(431, f"more than {self._fields_max} header fields")
+        self.fields.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self.done = True
+
+    def all(self, name: bytes) -> list[bytes]:
+        return [value for key, value in self.fields if key == name]
+
+    def one(self, name: bytes) -> bytes | None:
+        values = self.all(name)
+        return values[0] if len(values) == 1 else None
+
+
+def parse_head(raw: bytes, fields_max: int) -> Head:
+    """Read a whole head, its closing blank line included. Raises BadHead."""
+    lines = raw.count(b"\r\n")
+    if raw.count(b"\n") != lines or raw.count(b"\r") != lines or b"\0" in raw:
+        raise BadHead(400, "the request head holds a bare CR, a bare LF or a NUL")
+    if b"\n " in raw or b"\n\t" in raw:
+        raise BadHead(400, "the request head holds a folded header line")
+    fields = _Fields(fields_max)
+    parser = HttpRequestParser(fields)
+    try:
+        parser.feed_data(raw)
+    except HttpParserUpgrade:
+        pass  # An upgrade may be ignored (RFC 9110, section 7.8); CONNECT has no route here and gets its 404.
+    except HttpParserError as error:
+        if isinstance(error.__context__, BadHead):
+            raise error.__context__ from None
+        raise BadHead(400, f"the request head is malformed: {error}") from None
+    if not fields.done:
+        raise BadHead(400, "the request head is malformed")
+    return Head(fields, parser)
+
+
+def _version(parser: HttpRequestParser) -> str:
+    version: str = parser.get_http_version()
+    if version not in ("1.0", "1.1"):
+        raise BadHead(505, f"HTTP/{version} is not spoken here; use HTTP/1.1")
+    return version
+
+
+def _keep_alive(fields: _Fields, *, http10: bool) -> bool:
+    options = {o.strip().lower() for value in fields.all(b"connection") for o in value.split(b",")}
+    return b"close" not in options and (not http10 or b"keep-alive" in options)
+
+
+def _path(target: bytes) -> str:
+    """The path of the request target; a query is not looked at, and an absolute form loses its authority."""
+    if target[:1] != b"/" and (scheme := target.find(b"://")) > 0:
+        slash = target.find(_SLASH, scheme + 3)
+        target = target[slash:] if slash >= 0 else b"/"
+    return target.partition(b"?")[0].decode("latin-1")
+
+
+def _length(fields: _Fields, *, http10: bool) -> int:
+    lengths = fields.all(b"content-length")
+    codings = fields.all(b"transfer-encoding")
+    if codings:
+        if lengths:
+            raise BadHead(400, "Content-Length and Transfer-Encoding exclude each other")
+        if http10:
+            raise BadHead(400, "Transfer-Encoding does not exist in HTTP/1.0")
+        if len(codings) != 1 or codings[0].strip().lower() != b"chunked":
+            raise BadHead(501, "Transfer-Encoding: only a single 'chunked' is understood")
+        return CHUNKED
+    if not lengths:
+        return 0
+    if len(lengths) > 1:
+        raise BadHead(400, f"a request has at most one Content-Length, got {len(lengths)}")
+    if not _DIGITS.fullmatch(lengths[0]):
+        raise BadHead(400, "Content-Length is not a number of at most 15 digits")
+    return int(lengths[0])
+
+
+def _expect(fields: _Fields, *, http10: bool) -> bool:
+    expects = fields.all(b"expect")
+    if not expects or http10:
+        return False
+    if len(expects) > 1 or expects[0].strip().lower() != b"100-continue":
+        raise BadHead(417, "Expect: only 100-continue is understood")
+    return True

@@ -1,0 +1,104 @@
+"""Inline policies: the JSON form of one quota, and the counter it stands for."""
+
+from __future__ import annotations
+
+import contextlib
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+import msgspec
+
+from sluicegate.bounds import INLINE_POLICIES_MEMO_MAX, INLINE_POLICY_MEMO_BYTES_MAX
+from sluicegate.doors.headers import Policy, RateHeaders
+from sluicegate.doors.http.bad_json import decode
+from sluicegate.doors.http.memo import Memo
+from sluicegate.errors import InvalidRequest
+from sluicegate.rules.quota import QuotaError, parse_quota
+from sluicegate.stores.base import Counter
+from sluicegate.stores.keys import counter_prefix
+
+__all__ = ["INLINE_RULE", "POLICY_FIELDS", "InlinePolicies", "InlinePolicy"]
+
+INLINE_RULE: Final = "inline"
+"""The name of an inline policy where a rule's name is due (headers, results, events)."""
+
+_KEY_RULE: Final = "#inline"
+"""Its name in keys, which no rule of a rule set can have: an inline check never shares a counter with a rule."""
+
+_NUMBERS: Final = ("capacity", "refill_per_sec", "limit", "window_s")
+_OPTIONS: Final = ("strict", "max_delay_ms", "nodelay")
+POLICY_FIELDS: Final = ("algorithm", *_NUMBERS, *_OPTIONS)
+
+_NUMBER_START: Final = b"-0123456789"
+
+
+class _Json(msgspec.Struct, forbid_unknown_fields=True):
+    """``refill_per_sec`` and ``window_s`` stay text here, so that 0.1 is a tenth."""
+
+    algorithm: str
+    capacity: int | msgspec.UnsetType = msgspec.UNSET
+    refill_per_sec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    limit: int | msgspec.UnsetType = msgspec.UNSET
+    window_s: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    strict: bool | int | msgspec.UnsetType = msgspec.UNSET
+    max_delay_ms: int | msgspec.UnsetType = msgspec.UNSET
+    nodelay: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class InlinePolicy:
+    """One policy, ready for use. ``texts`` are its header texts; ``holds``: answers carry ``delay_ms``."""
+
+    __slots__ = ("counter", "holds", "texts")
+
+    def __init__(self, counter: Counter, texts: Policy) -> None:
+        self.counter = counter
+        self.texts = texts
+        self.holds = counter.spec.algorithm == "leaky_bucket"
+
+
+class InlinePolicies:
+    """From a policy's JSON text to the policy: a pure function, remembered for texts seen lately."""
+
+    def __init__(self, headers: RateHeaders, namespace: str) -> None:
+        self._headers = headers
+        self._namespace = namespace
+        self._decode = msgspec.json.Decoder(_Json).decode
+        self._memo: Memo[InlinePolicy] = Memo(INLINE_POLICIES_MEMO_MAX, INLINE_POLICY_MEMO_BYTES_MAX)
+
+    def get(self, raw: bytes) -> InlinePolicy:
+        """Raises InvalidRequest whose field begins with ``policy``."""
+        found = self._memo.recall(raw)
+        if found is None:
+            found = self._read(raw)
+            self._memo.remember(raw, found)
+        return found
+
+    def _read(self, raw: bytes) -> InlinePolicy:
+        try:
+            policy = decode(self._decode, raw, {name: name for name in POLICY_FIELDS})
+            given = {
+                name: _number(name, value) for name in _NUMBERS if (value := getattr(policy, name)) is not msgspec.UNSET
+            }
+            options = {name: value for name in _OPTIONS if (value := getattr(policy, name)) is not msgspec.UNSET}
+            spec = parse_quota(given, algorithm=policy.algorithm, **options).specs[0]
+        except InvalidRequest as error:
+            raise InvalidRequest(f"policy.{error.field}" if error.field else "policy", error.message) from None
+        except QuotaError as error:
+            raise InvalidRequest(f"policy.{error.field}" if error.field else "policy", _message(error)) from None
+        prefix = counter_prefix(self._namespace, _KEY_RULE, spec.algorithm, spec.shape)
+        texts = self._headers.policy(INLINE_RULE, spec.capacity, spec.window_us, spec.algorithm)
+        return InlinePolicy(Counter(INLINE_RULE, spec, prefix), texts)
+
+
+def _message(error: QuotaError) -> str:
+    return error.message + (f"; did you mean {error.suggestion!r}?" if error.suggestion else "")
+
+
+def _number(name: str, value: int | msgspec.Raw) -> int | Decimal:
+    if isinstance(value, int):
+        return value
+    text = bytes(value)
+    if text[:1] in _NUMBER_START:
+        with contextlib.suppress(InvalidOperation):
+            return Decimal(text.decode("ascii"))
+    raise InvalidRequest(name, "must be a number")

@@ -1,0 +1,124 @@
+"""What all connections of one server share: routes, limits, counters, the memo of heads, the current Date."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from sluicegate.bounds import HTTP_HEAD_MEMO_BYTES_MAX, HTTP_HEADS_MEMO_MAX
+from sluicegate.clock import Clock
+from sluicegate.doors.connections import Connections
+from sluicegate.doors.http.head import BadHead, Head, parse_head
+from sluicegate.doors.http.memo import Memo
+from sluicegate.doors.http.respond import Reply, date_line, problem_reply
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.http.stats import HttpStats
+from sluicegate.doors.problem import problem
+
+__all__ = ["Handler", "KnownHead", "Route", "Site"]
+
+Handler: TypeAlias = Callable[[bytes], Reply]
+"""Answers one request, given its body. Synchronous, and must not block for longer than a decision takes."""
+
+_OTHER: Final = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path. ``handlers`` by method (GET also answers HEAD); ``guarded`` routes ask for the API token."""
+
+    path: str
+    handlers: Mapping[str, Handler]
+    guarded: bool = True
+
+    @property
+    def allow(self) -> str:
+        """The value of the Allow field."""
+        methods = set(self.handlers)
+        return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))
+
+
+class KnownHead:
+    """A request head, parsed, routed and authorised: everything the connection needs to serve it again.
+
+    ``length``: bytes of the body to wait for, or ``CHUNKED``. ``cut``: the answer does not wait for the body and is the last of
+    the connection. ``counts``: the route's answers by status. ``bodiless``: a HEAD request.
+    """
+
+    __slots__ = ("bodiless", "counts", "cut", "expect", "handler", "http10", "keep_alive", "length", "route")
+
+    def __init__(self, head: Head, route: str, handler: Handler, counts: dict[int, int], *, cut: bool) -> None:
+        self.route = route
+        self.handler = handler
+        self.counts = counts
+        self.cut = cut
+        self.length = 0 if cut else head.length
+        self.keep_alive = head.keep_alive and not cut
+        self.http10 = head.http10
+        self.expect = head.expect
+        self.bodiless = head.method == "HEAD"
+
+
+class Site:
+    """The shared part of a server. ``date`` is the Date line, right to the second."""
+
+    def __init__(self, routes: Mapping[str, Route], settings: HttpSettings, clock: Clock, stats: HttpStats) -> None:
+        self.routes = routes
+        self.settings = settings
+        self.stats = stats
+        self.date = date_line(clock.now_us())
+        self.connections = Connections(interval_s=settings.sweep_s, on_tick=self._tick)
+        self.heads: Memo[KnownHead] = Memo(HTTP_HEADS_MEMO_MAX, HTTP_HEAD_MEMO_BYTES_MAX)
+        self._clock = clock
+        self._token = None if settings.api_token is None else settings.api_token.encode("ascii")
+
+    def learn(self, raw: bytes) -> KnownHead:
+        """The meaning of a head that is not in ``heads.young``. Raises BadHead."""
+        known = self.heads.recall(raw)
+        if known is None:
+            settings = self.settings
+            if len(raw) > settings.head_bytes_max:
+                raise BadHead(431, f"the request head is larger than {settings.head_bytes_max} bytes")
+            known = self._route(parse_head(raw, settings.fields_max))
+            self.heads.remember(raw, known)
+        return known
+
+    def _route(self, head: Head) -> KnownHead:
+        route = self.routes.get(head.path)
+        refusal = self._refusal(head, route)
+        name = route.path if route is not None else _OTHER
+        counts = self.stats.requests[name]
+        if head.length > self.settings.body_bytes_max:
+            return KnownHead(head, name, self._too_large, counts, cut=True)
+        if route is None or refusal is not None:
+            reply = refusal or problem_reply(404, problem(404, "there is nothing at this path"))
+            # A client that waits for 100 Continue learns the refusal instead, and need not send the body.
+            return KnownHead(head, name, lambda _body: reply, counts, cut=head.expect)
+        method = "GET" if head.method == "HEAD" else head.method
+        return KnownHead(head, name, route.handlers[method], counts, cut=False)
+
+    def _refusal(self, head: Head, route: Route | None) -> Reply | None:
+        if route is None:
+            return None
+        if route.guarded and not self._authorised(head.authorization):
+            document = problem(401, "this path needs Authorization: Bearer with the API token")
+            return problem_reply(401, document, "WWW-Authenticate: Bearer\r\n")
+        if (head.method if head.method != "HEAD" else "GET") not in route.handlers:
+            document = problem(405, f"{route.path} takes {route.allow}")
+            return problem_reply(405, document, f"Allow: {route.allow}\r\n")
+        return None
+
+    def _authorised(self, authorization: bytes | None) -> bool:
+        if self._token is None:
+            return True
+        scheme, _, given = (authorization or b"").partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
+
+    def _too_large(self, _body: bytes) -> Reply:
+        self.stats.bad_requests["too_large"] += 1
+        return problem_reply(413, problem(413, f"the body is larger than {self.settings.body_bytes_max} bytes"))
+
+    def _tick(self) -> None:
+        self.date = date_line(self._clock.now_us())
