@@ -11,7 +11,7 @@ from typing import Final
 
 from sluicegate.rules.model import RuleSet
 
-__all__ = ["digest_of"]
+__all__ = ["digest_of", "meaning_of"]
 
 _HEX_CHARS: Final = 16
 
@@ -21,8 +21,12 @@ _NO_MEANING: Final = frozenset({"line", "text", "version", "digest", "source"})
 
 def digest_of(ruleset: RuleSet) -> str:
     """16 hex digits over rules (in order), tiers, subjects and identity; not over comments, layout or spelling."""
-    canonical = json.dumps(_canonical(ruleset), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:_HEX_CHARS]
+    return hashlib.sha256(meaning_of(ruleset).encode()).hexdigest()[:_HEX_CHARS]
+
+
+def meaning_of(value: object) -> str:
+    """One text for all values that mean the same: parts of a rule set, or tuples of them."""
+    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def _canonical(value: object) -> object:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -42,7 +43,7 @@ def check_rules(text: str | bytes, source: str) -> tuple[RuleSet | None, tuple[P
     problems = Problems(source)
     root = read_yaml(text, problems)
     ruleset = None if root is None else _read_file(root, problems, source)
-    return (None if problems.has_errors else ruleset), problems.result()
+    return (None if problems.errors else ruleset), problems.result()
 
 
 def load_rules(text: str | bytes, source: str, version: int = 1) -> RuleSet:
@@ -65,8 +66,8 @@ def _read_file(root: Item, problems: Problems, source: str) -> RuleSet | None:
     tiers = _read_tiers(file)
     identity = _read_identity(file)
     subjects = _read_subjects(file, tiers)
-    rules = _read_rules(file, tiers, problems)
-    check_rule_set(rules, identity, has_identity="identity" in file, problems=problems)
+    rules, sound = _read_rules(file, tiers, problems)
+    check_rule_set(sound, tiers, identity, lines=partial(_line_at, file), problems=problems)
     ruleset = RuleSet(rules=rules, tiers=tiers, subjects=subjects, identity=identity, source=source)
     return replace(ruleset, digest=digest_of(ruleset))
 
@@ -172,30 +173,40 @@ def _read_subjects(file: Block, tiers: Tiers) -> Mapping[str, str]:
     return MappingProxyType(subjects)
 
 
-def _read_rules(file: Block, tiers: Tiers, problems: Problems) -> tuple[Rule, ...]:
+def _read_rules(file: Block, tiers: Tiers, problems: Problems) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+    """All rules that could be read, and those among them that are right each for itself."""
     item = file.take("rules")
     if item is None:
         if "rules" not in file:
             file.place.add(0, "the file has no rules: it would limit nothing")
-        return ()
+        return (), ()
     if not isinstance(item.value, list):
         file.add("rules", f"expected a list of rules, got {kind_of(item)}")
-        return ()
+        return (), ()
     if not item.value:
         file.add("rules", "is empty: the file would limit nothing")
     if len(item.value) > RULES_MAX:
         file.add("rules", f"has {len(item.value)} rules; at most {RULES_MAX} are allowed")
-        return ()
+        return (), ()
     found: list[Rule] = []
+    sound: list[Rule] = []
     first_lines: dict[str, int] = {}
     for position, entry in enumerate(item.value, 1):
+        errors_before = problems.errors
+        _check_unique(entry, first_lines, problems)
         rule = read_rule(entry, position, tiers, problems)
-        if rule is None:
-            continue
-        if rule.name in first_lines:
-            message = f"another rule has this name, on line {first_lines[rule.name]}; a name is a rule's identity"
-            Place(problems, rule.name, "name").add(rule.line, message)
-            continue
-        first_lines[rule.name] = rule.line
-        found.append(rule)
-    return tuple(found)
+        if rule is not None:
+            found.append(rule)
+            if problems.errors == errors_before:
+                sound.append(rule)
+    return tuple(found), tuple(sound)
+
+
+def _check_unique(entry: Item, first_lines: dict[str, int], problems: Problems) -> None:
+    name = entry.value.get("name") if isinstance(entry.value, dict) else None
+    if name is None or not isinstance(name.value, str) or not NAME.fullmatch(name.value):
+        return
+    if name.value in first_lines:
+        message = f"another rule has this name, on line {first_lines[name.value]}; a name is a rule's identity"
+        Place(problems, name.value, "name").add(name.line, message)
+    first_lines.setdefault(name.value, name.line)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Final
 
@@ -62,7 +63,7 @@ def suggest(word: str, options: Iterable[str]) -> str | None:
 def shown(value: object) -> str:
     """A value as an error message shows it: quoted, one line, never longer than an operator can read."""
     try:
-        text = repr(value)
+        text = str(value) if isinstance(value, Decimal) else repr(value)
     except ValueError:
         # CPython refuses to print integers of more than 4,300 digits.
         text = "a number of thousands of digits"

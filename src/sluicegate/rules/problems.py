@@ -67,7 +67,7 @@ class Problems:
         self.file = file
         self._found: list[Problem] = []
         self._dropped = 0
-        self.has_errors = False
+        self.errors = 0
 
     def add(
         self,
@@ -79,7 +79,7 @@ class Problems:
         severity: Severity = "error",
     ) -> None:
         """Note one problem; an identical one (the same alias read twice) is noted once."""
-        self.has_errors = self.has_errors or severity == "error"
+        self.errors += severity == "error"
         problem = Problem(self.file, line, rule, field, message, suggestion, severity)
         if len(self._found) >= PROBLEMS_MAX:
             self._dropped += 1
@@ -90,7 +90,7 @@ class Problems:
         """All problems in order of lines; those of one line in the order they were found."""
         ordered = sorted(self._found, key=lambda problem: problem.line)
         if self._dropped:
-            severity: Severity = "error" if self.has_errors else "warning"
+            severity: Severity = "error" if self.errors else "warning"
             message = f"{self._dropped} more problems are not shown"
             ordered.append(Problem(self.file, 0, None, None, message, None, severity))
         return tuple(ordered)

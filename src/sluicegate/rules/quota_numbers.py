@@ -102,8 +102,8 @@ def _exact(value: object, name: str) -> Fraction:
         # Checked before the conversion: Fraction(Decimal("1e999999")) would be a number of a million digits.
         out_of_range = not value.is_finite() or abs(value.adjusted()) > DECIMAL_EXPONENT_MAX
         if out_of_range or len(value.as_tuple().digits) > DECIMAL_EXPONENT_MAX:
-            raise QuotaError(f"{shown(str(value))} is out of range", part=shown(value), field=name)
+            raise QuotaError(f"{shown(value)} is out of range", part=shown(value), field=name)
     number = Fraction(value)
     if number < 0:
-        raise QuotaError(f"{shown(str(value))} is below 0", part=shown(value), field=name)
+        raise QuotaError(f"{shown(value)} is below 0", part=shown(value), field=name)
     return number

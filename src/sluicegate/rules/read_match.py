@@ -26,7 +26,20 @@ TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE")
 _KNOWN_METHODS: Final = frozenset(
-    (*_METHODS, "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "PURGE", "QUERY")
+    (
+        *_METHODS,
+        "PROPFIND",
+        "PROPPATCH",
+        "MKCOL",
+        "COPY",
+        "MOVE",
+        "LOCK",
+        "UNLOCK",
+        "REPORT",
+        "SEARCH",
+        "PURGE",
+        "QUERY",
+    )
 )
 _LABEL: Final = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST: Final = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*", re.ASCII)
@@ -91,8 +104,6 @@ def _checked(text: str, line: int, check: Callable[[str], str] | None, place: Pl
         return check(text)
     except _Bad as error:
         place.add(line, str(error), error.suggestion)
-    except ValueError as error:
-        place.add(line, f"{shown(text)}: {error}")
     return None
 
 
@@ -110,18 +121,19 @@ def _warn_of_odd_methods(block: Block, methods: tuple[str, ...]) -> None:
 
 
 def _path(text: str) -> str:
-    parse_pattern(text)
+    try:
+        parse_pattern(text)
+    except ValueError as error:
+        raise _Bad(str(error)) from None
     return text
 
 
 def _host(text: str) -> str:
     host = text.lower()
-    try:
-        ip_address(host.strip("[]"))
-    except ValueError:
-        pass
-    else:
+    if host == "*" or _is_address(host, 4) or (host[:1] == "[" and host[-1:] == "]" and _is_address(host[1:-1], 6)):
         return host
+    if _is_address(host, 6):
+        raise _Bad(f"{shown(text)} needs brackets, as in a Host header", f"[{host}]")
     if _HOST.fullmatch(host) and len(host) <= 255:
         return host
     name, colon, port = host.rpartition(":")
@@ -132,6 +144,13 @@ def _host(text: str) -> str:
     if "://" in host:
         raise _Bad(f"{shown(text)} is a URL", host.split("://", 1)[1].split("/")[0])
     raise _Bad(f"{shown(text)} is not a host such as api.example.com or *.example.com")
+
+
+def _is_address(text: str, version: int) -> bool:
+    try:
+        return ip_address(text).version == version
+    except ValueError:
+        return False
 
 
 def _network(text: str) -> str:
