@@ -1,0 +1,395 @@
+"""One client connection: heads in, decisions, answers out, one request after the other.
+
+The parts of a connection's life: perhaps a PROXY header, then heads; a head either is answered here at once (a fault, a
+refusal) or becomes an exchange, which owns the connection until its answer is written. Further requests that
+have arrived in the meantime wait in ``_rest`` with reading paused, so pipelining costs no more memory than one read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from sluicegate.bounds import (
+    GATEWAY_DISCARD_BYTES_MAX,
+    GATEWAY_LINGER_BYTES_MAX,
+    GATEWAY_LINGER_S,
+    GATEWAY_WRITE_BYTES_MAX,
+)
+from sluicegate.doors.connections import NEVER_S
+from sluicegate.doors.gateway.answers import answer, connection_line
+from sluicegate.doors.gateway.body import Decoder
+from sluicegate.doors.gateway.context import Context
+from sluicegate.doors.gateway.exchange import Exchange
+from sluicegate.doors.gateway.flow import Flow, pause, resume
+from sluicegate.doors.gateway.forward import Peer
+from sluicegate.doors.gateway.heads import HeadBuffer
+from sluicegate.doors.gateway.proxyproto import ProxyHeader, read_proxy_header
+from sluicegate.doors.gateway.request import Request, read_request
+from sluicegate.doors.gateway.wire import Fault, parse_request
+from sluicegate.doors.problem import problem, quota_exceeded, temporary_reduced_capacity
+from sluicegate.errors import InvalidRequest
+from sluicegate.limiter.decision import Decision
+from sluicegate.rules.identity.addresses import canonical_ip
+from sluicegate.rules.identity.resolver import IdentityResolver
+
+__all__ = ["ClientConnection"]
+
+_RESET_ON_CLOSE = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # struct linger {1, 0}
+
+
+class ClientConnection(asyncio.Protocol):
+    """Implements ``doors.connections.Connection``."""
+
+    __slots__ = (
+        "_address", "_body", "_context", "_heads", "_looping", "_resolver", "_rest", "_spent", "_take", "deadline_s", "flow",
+        "full", "peer", "transport",
+    )  # fmt: skip
+
+    transport: asyncio.Transport
+    peer: Peer
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._heads = HeadBuffer(context.settings.head_bytes_max, context.settings.request_line_bytes_max)
+        self._take: Callable[[ClientConnection, bytes], None] = ClientConnection._take_heads
+        """What is done with bytes while there is no flow."""
+        self._rest = b""
+        self._body: Decoder | None = None
+        """The body of an answered request, to be thrown away."""
+        self._spent = 0
+        """Bytes thrown away."""
+        self._looping = False
+        self._resolver: IdentityResolver | None = None
+        self._address: str | None = None
+        self.flow: Flow | None = None
+        self.full = False
+        self.deadline_s = NEVER_S
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not isinstance: uvloop's transports are no subclasses of asyncio's.
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=GATEWAY_WRITE_BYTES_MAX)
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self._address = canonical_ip(name[0])
+        context = self._context
+        context.clients.add(self)
+        self.deadline_s = context.clients.now_s + context.settings.header_timeout_s
+        if context.settings.proxy_protocol:
+            self._take = ClientConnection._take_proxy_header
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            flow = self.flow
+            if flow is None:
+                self._take(self, data)
+            else:
+                flow.client_data(data)
+        except Exception as error:  # noqa: BLE001 - nothing a client sends may end more than its own connection
+            self._context.crashed(error, self.abort)
+
+    def eof_received(self) -> None:
+        # A client that stops sending has left: one that is only half closed cannot be told from it.
+        self._leave()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._context.clients.discard(self)
+        self.deadline_s = NEVER_S
+        self._leave()
+
+    def pause_writing(self) -> None:
+        self.full = True
+        if self.flow is not None:
+            self.flow.client_full()
+
+    def resume_writing(self) -> None:
+        self.full = False
+        try:
+            if self.flow is not None:
+                self.flow.client_ready()
+            else:
+                self._take_rest()
+        except Exception as error:  # noqa: BLE001
+            self._context.crashed(error, self.abort)
+
+    # -- the registry's side
+
+    def expire(self) -> None:
+        """See ``doors.connections.Connection``."""
+        stats = self._context.stats
+        if self.flow is not None:
+            self.flow.expire()
+        elif self._take is ClientConnection._take_heads and self._heads.started:
+            stats.count(stats.timeouts, "header")
+            self.reject(Fault(408, "timeout", "the request head did not arrive in time"))
+        else:
+            if self._take is ClientConnection._take_heads:
+                stats.count(stats.timeouts, "idle")
+            self.abort()
+
+    def drain(self) -> None:
+        """See ``doors.connections.Connection``; what is in flight sees that the registry is draining."""
+        waiting = self._take in {ClientConnection._take_heads, ClientConnection._take_proxy_header}
+        if waiting and self.flow is None and not self._heads.started and not self._rest:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._leave()
+        self.transport.abort()
+
+    # -- the flow's side
+
+    @property
+    def last(self) -> bool:
+        """No further request is wanted on this connection."""
+        return self._context.clients.draining
+
+    def stash(self, data: bytes) -> None:
+        """Keep bytes of the next request until this one is answered."""
+        self._rest += data
+        pause(self.transport)
+
+    def unstash(self) -> bytes:
+        """Take the kept bytes for another use."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def update_reading(self) -> None:
+        """Read or do not read, by what the flow takes and what is kept already."""
+        if self._rest or (self.flow is not None and not self.flow.accepts):
+            pause(self.transport)
+        else:
+            resume(self.transport)
+
+    def reset(self) -> None:
+        """Break the connection so that the client can see that its answer is incomplete."""
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX and not self.transport.is_closing():
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.abort()
+
+    def done(self, body: Decoder, *, keep: bool) -> None:
+        """An answer is written; go on with the next request. ``body``: of the request, perhaps not complete."""
+        self.flow = None
+        if self.transport.is_closing():
+            return
+        if not keep:
+            self._close_after_answer(unread=not body.done or bool(self._rest))
+            return
+        clients = self._context.clients
+        self.deadline_s = clients.now_s + self._context.settings.idle_timeout_s
+        if not body.done:
+            self._discard(body)
+        elif self.last and not self._rest:
+            self.transport.close()
+            return
+        self._take_rest()
+
+    def reply(
+        self, status: int, document: bytes, request: Request, body: Decoder, fields: bytes = b"", *, rate: bytes = b""
+    ) -> None:
+        """Answer a request from here. ``rate``: rate headers of its decision."""
+        stats = self._context.stats
+        stats.responses[status // 100] += 1
+        keep = request.keep_alive and not self.last and self._may_discard(request, body)
+        if request.has_origin and rate:
+            fields += b"Access-Control-Expose-Headers: %b\r\n" % self._context.exposed
+        lines = b"".join((self._context.date_line(), rate, fields, connection_line(request.minor, keep=keep)))
+        self.transport.write(answer(status, document, lines, bodiless=request.method == b"HEAD"))
+        self.done(body, keep=keep)
+
+    def reject(self, fault: Fault) -> None:
+        """Answer what is no valid request; nothing after it can be trusted, so it is the last."""
+        stats = self._context.stats
+        if fault.status != 408:
+            stats.count(stats.bad_requests, fault.kind)
+        stats.responses[fault.status // 100] += 1
+        lines = self._context.date_line() + connection_line(1, keep=False)
+        self.transport.write(answer(fault.status, problem(fault.status, fault.detail), lines, bodiless=False))
+        self._close_after_answer(unread=True)
+
+    # -- heads
+
+    def _take_proxy_header(self, data: bytes) -> None:
+        data = self.unstash() + data
+        header = read_proxy_header(data)
+        if header is None:
+            self._rest = data
+            return
+        if not isinstance(header, ProxyHeader) or not self._context.limiter.resolver.is_trusted(self._address):
+            self._context.stats.proxy_rejected += 1
+            self.abort()
+            return
+        if header.address is not None:
+            self._address = canonical_ip(header.address)
+        self._take = ClientConnection._take_heads
+        if header.used < len(data):
+            self._take_heads(data[header.used :])
+
+    def _take_rest(self) -> None:
+        """Go on with what has been kept."""
+        if self._rest and self.flow is None and not self.full and not self._looping:
+            self._take(self, self.unstash())
+        self.update_reading()
+
+    def _take_heads(self, data: bytes) -> None:
+        heads = self._heads
+        if self.full:
+            self.stash(data)
+            return
+        if not heads.started:
+            self.deadline_s = self._context.clients.now_s + self._context.settings.header_timeout_s
+        pos = 0
+        self._looping = True
+        try:
+            while pos < len(data):
+                found = heads.find(data, pos)
+                if found is None:
+                    return
+                if isinstance(found, Fault):
+                    self.reject(found)
+                    return
+                data, head, pos = found
+                pos = self._begin(head, data, pos)
+                if self.flow is not None or self._take is not ClientConnection._take_heads or self.full:
+                    break
+        finally:
+            self._looping = False
+        if pos < len(data) and not self.transport.is_closing():
+            if self.flow is None and self._take is not ClientConnection._take_heads:
+                self._take(self, data[pos:])
+            else:
+                self.stash(data[pos:])
+
+    def _begin(self, head: bytes, data: bytes, pos: int) -> int:
+        """Decide on one request and start it. Returns where the next one begins."""
+        context = self._context
+        settings = context.settings
+        line = parse_request(head, line_bytes_max=settings.request_line_bytes_max, fields_max=settings.fields_max)
+        if isinstance(line, Fault):
+            self.reject(line)
+            return pos
+        resolver = context.follow_rules()
+        if resolver is not self._resolver:
+            self._resolver = resolver
+            self.peer = context.forwarder.peer(self._address, trusted=resolver.is_trusted(self._address))
+        request = read_request(line, context.request_names)
+        if isinstance(request, Fault):
+            self.reject(request)
+            return pos
+        context.stats.requests += 1
+        decision = self._decide(request, resolver)
+        if decision is None:
+            return pos
+        if not decision.allowed:
+            return self._refuse(request, decision, data, pos)
+        context.stats.allowed += 1
+        exchange = Exchange(context, self, request, decision)
+        self.flow = exchange
+        if request.has_body and pos < len(data):
+            pos = exchange.take_body(data, pos)
+        if self.flow is exchange:
+            exchange.start(decision.delay_us)
+        return pos
+
+    def _decide(self, request: Request, resolver: IdentityResolver) -> Decision | None:
+        """The decision, or None when there is none and the client has been told why."""
+        host = request.host
+        try:
+            facts = resolver.facts(
+                request.method.decode("ascii"),
+                request.target.decode("latin-1"),
+                None if host is None else host.decode("latin-1"),
+                request.seen,
+                self._address,
+            )
+            return self._context.limiter.check(facts)
+        except InvalidRequest as error:
+            self.reject(Fault(400, "undecidable", str(error)))
+        except Exception as error:  # noqa: BLE001 - a fault of ours must neither admit the request nor end the server
+            self._context.crashed(error, lambda: None)
+            self.reject(Fault(500, "internal", "the request could not be decided"))
+        return None
+
+    def _refuse(self, request: Request, decision: Decision, data: bytes, pos: int) -> int:
+        """Answer 429 or 503 before anything is asked of the upstream, or of the client (100 Continue)."""
+        context = self._context
+        body = request.body()
+        if request.has_body and pos < len(data):
+            _, pos = body.feed(data, pos)
+        block = context.headers.block(decision, context.clock.now_us())
+        if decision.refusal == "store":
+            context.stats.undecided += 1
+            self.reply(503, temporary_reduced_capacity(decision), request, body, rate=block)
+        else:
+            context.stats.refused += 1
+            self.reply(429, quota_exceeded(decision), request, body, rate=block)
+        return pos
+
+    # -- throwing away and closing
+
+    @staticmethod
+    def _may_discard(request: Request, body: Decoder) -> bool:
+        """Whether reading the rest of a body is cheaper than a new connection, and sure to find its end."""
+        if body.done:
+            return True
+        if body.fault is not None or request.expects:
+            # A client that was not told to continue may send the body or leave it out; its next bytes could be either.
+            return False
+        return body.left is not None and body.left <= GATEWAY_DISCARD_BYTES_MAX
+
+    def _discard(self, body: Decoder) -> None:
+        self._body = body
+        self._spent = 0
+        self._take = ClientConnection._take_discarded
+        self.deadline_s = self._context.clients.now_s + self._context.settings.body_timeout_s
+        resume(self.transport)
+
+    def _take_discarded(self, data: bytes) -> None:
+        body = self._body
+        assert body is not None
+        _, pos = body.feed(data, 0)
+        self._spent += pos
+        if body.fault is not None or self._spent > GATEWAY_DISCARD_BYTES_MAX:
+            self._close_after_answer(unread=True)
+        elif body.done:
+            self._body = None
+            self._take = ClientConnection._take_heads
+            self.deadline_s = self._context.clients.now_s + self._context.settings.idle_timeout_s
+            if self.last:
+                self._close_after_answer(unread=False)
+            elif pos < len(data):
+                self._take_heads(data[pos:])
+
+    def _close_after_answer(self, *, unread: bool) -> None:
+        """Close; where the client may still be sending, read a while, or the reset would destroy the answer."""
+        self.flow = None
+        self._rest = b""
+        self._take = ClientConnection._take_nothing
+        if not unread or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self._spent = 0
+        self.deadline_s = self._context.clients.now_s + GATEWAY_LINGER_S
+        if not self.transport.is_closing():
+            self.transport.write_eof()
+            resume(self.transport)
+
+    def _take_nothing(self, data: bytes) -> None:
+        self._spent += len(data)
+        if self._spent > GATEWAY_LINGER_BYTES_MAX:
+            self.abort()
+
+    def _leave(self) -> None:
+        """The client is gone, or we are leaving it."""
+        flow = self.flow
+        self.flow = None
+        self._rest = b""
+        if flow is not None:
+            flow.client_lost()
