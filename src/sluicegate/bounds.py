@@ -333,3 +333,26 @@ CHECK_MEMO_BYTES_MAX: Final = 384
 # Inline policies remembered by their exact JSON text. Each is one spec; programs use a handful.
 INLINE_POLICIES_MEMO_MAX: Final = 2_048
 INLINE_POLICY_MEMO_BYTES_MAX: Final = 256
+
+# Characters of the key of a quota limiter. Whoever needs more has not chosen a key; above 128 a digest is stored.
+KEY_CHARS_MAX: Final = 65_536
+
+# Keys whose counter is remembered by a quota limiter: about 4 MB. A full memo is emptied; a key costs 2 µs to learn.
+COUNTER_MEMO_MAX: Final = 16_384
+
+# Receipts a limiter keeps for refunds, and how long. An hour is longer than any request is in flight; a receipt takes
+# about 600 bytes, so a full table takes 60 MB. The oldest is forgotten first, and counted.
+RECEIPTS_MAX: Final = 100_000
+RECEIPT_TTL_US: Final = 3_600 * 1_000_000
+
+# Pairs of rule and outcome a limiter counts refusals of: four outcomes of more rules than a file may hold. Further
+# names, which only inline policies can bring, are counted together.
+REFUSAL_COUNTS_MAX: Final = 20_000
+
+# What a request refused because of the store is told to wait: long enough for a failover to begin, short enough that
+# clients are back soon after it.
+STORE_RETRY_US: Final = 1_000_000
+
+# Different values of one fact (tenant, descriptor, header) that rules must ask for before they are filed by it. Filing costs
+# every request a lookup; trying this many rules one by one costs about as much.
+LABEL_VALUES_MIN: Final = 8

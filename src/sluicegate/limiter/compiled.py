@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 class CompiledRule:
     """One rule that is not off. ``quotas`` and ``counters`` hold what each tier gets; an unlimited quota has no counters."""
 
-    __slots__ = ("_simple", "_subject_of", "_subjects", "counters", "quotas", "rule")
+    __slots__ = ("_ready", "_simple", "_subject_of", "_subjects", "counters", "quotas", "rule")
 
     def __init__(
         self, rule: Rule, tiers: Sequence[str | None], default: str | None, namespace: str, subjects: Subjects
@@ -44,20 +44,27 @@ class CompiledRule:
         dynamic = STATIC_DIMENSIONS.isdisjoint(rule.per.dimensions)
         self._subject_of = subjects.subject_of(rule.per, _NOTHING_SEEN, EVERY_PATH) if dynamic else None
         self._simple = rule.cost == 1 and rule.per.on_missing is not OnMissing.DENY
+        # The steps that do not depend on the request line; most rules have no others.
+        ready = {tier: self._steps(tier, self._subject_of, None) for tier in tiers} if self._subject_of else {}
+        self._ready: Mapping[str | None, Sequence[Step]] = ready
 
     def subject_of(self, seen: Seen, pattern: str) -> SubjectOf:
         """The subject function for requests seen this way."""
         return self._subject_of or self._subjects.subject_of(self.rule.per, seen, pattern)
 
-    def steps(self, seen: Seen, candidate: Candidate) -> list[Step]:
+    def steps(self, seen: Seen, candidate: Candidate) -> Sequence[Step]:
         """What to do for a request seen this way; nothing where the tier is unlimited."""
-        counters = self.counters[seen.tier]
+        if self._ready and candidate.guard is None:
+            return self._ready[seen.tier]
+        return self._steps(seen.tier, self.subject_of(seen, candidate.pattern), candidate.guard)
+
+    def _steps(self, tier: str | None, subject_of: SubjectOf, guard: Guard | None) -> Sequence[Step]:
+        counters = self.counters[tier]
         if not counters:
-            return []
-        subject_of = self.subject_of(seen, candidate.pattern)
-        if self._simple and candidate.guard is None:
+            return ()
+        if self._simple and guard is None:
             return [(counter, subject_of, None) for counter in counters]
-        return [(counters[0], subject_of, _charge_step(self.rule, counters, subject_of, candidate.guard))]
+        return [(counters[0], subject_of, _charge_step(self.rule, counters, subject_of, guard))]
 
 
 def header_cost(cost: CostFrom, facts: Facts) -> int:

@@ -21,6 +21,7 @@ from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.subjects import Subjects
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity.config import IdentityConfig
+from sluicegate.rules.labels import Label
 from sluicegate.rules.match import Matcher, in_order, see
 from sluicegate.rules.model import CostFrom, Match, Mode, Rule, RuleSet
 from sluicegate.stores.base import Answer, Charge, Counter
@@ -28,7 +29,7 @@ from sluicegate.stores.base import Answer, Charge, Counter
 __all__ = ["Engine"]
 
 _ONE: Final = 1
-_RequestLine = tuple[str | None, str | None, str | None, str | None]
+_RequestLine = tuple[str | None, str | None, str | None, str | None, tuple[Label, ...]]
 
 
 class Engine:
@@ -42,6 +43,8 @@ class Engine:
     __slots__ = (
         "_compiled",
         "_default_tier",
+        "_labelled",
+        "_labels_of",
         "_matcher",
         "_memo",
         "_rules",
@@ -78,6 +81,8 @@ class Engine:
             for counters in compiled.counters.values()
             for counter in counters
         }
+        self._labelled = self._matcher.labelled
+        self._labels_of = self._matcher.labels_of
         self._memo: dict[_RequestLine, tuple[Step, ...]] = {}
 
     def plan(self, facts: Facts, cost: int = 1, *, peek: bool = False) -> Plan:
@@ -96,9 +101,10 @@ class Engine:
                 tier = facts.tier
                 if tier not in self._tier_names:
                     tier = self._other_tier(facts)
-            steps = self._memo.get((facts.method, facts.path, facts.host, tier))
+            labels = self._labels_of(facts) if self._labelled else ()
+            steps = self._memo.get((facts.method, facts.path, facts.host, tier, labels))
             if steps is None:
-                steps = self._match(facts.method, facts.path, facts.host, tier)
+                steps = self._match(facts.method, facts.path, facts.host, tier, labels)
             for counter, subject_of, charge in steps:
                 if charge is not None:
                     unidentified += charge(facts, cost, charges)
@@ -143,7 +149,7 @@ class Engine:
     def explain(self, facts: Facts, cost: int = 1) -> list[Explained]:
         """What every rule of the set says to these facts, in order of evaluation. Charges nothing; slow."""
         plan = self.plan(facts, cost)
-        seen = see(facts.method, facts.path, facts.host, plan.tier)
+        seen = see(facts.method, facts.path, facts.host, plan.tier, self._labels_of(facts))
         indexes = {compiled.rule.name: index for index, compiled in enumerate(self._compiled)}
         patterns = {candidate.rule_index: candidate.pattern for candidate in self._matcher.candidates(seen)}
         explained = []
@@ -156,15 +162,17 @@ class Engine:
             explained.append(explain_rule(self._compiled[index], seen, facts, cost, patterns.get(index), reason))
         return explained
 
-    def _match(self, method: str | None, path: str | None, host: str | None, tier: str | None) -> tuple[Step, ...]:
+    def _match(
+        self, method: str | None, path: str | None, host: str | None, tier: str | None, labels: tuple[Label, ...]
+    ) -> tuple[Step, ...]:
         """The steps of a request line that is not in the memo."""
         if path is not None and "?" in path:
             # Queries differ per request; they must neither miss each time nor fill the memo.
             path = path[: path.index("?")]
-            known = self._memo.get((method, path, host, tier))
+            known = self._memo.get((method, path, host, tier, labels))
             if known is not None:
                 return known
-        seen = see(method, path, host, tier)
+        seen = see(method, path, host, tier, labels)
         steps: list[Step] = []
         for candidate in self._matcher.candidates(seen):
             steps += self._compiled[candidate.rule_index].steps(seen, candidate)
@@ -172,7 +180,7 @@ class Engine:
         if len(path or "") + len(host or "") + len(method or "") <= MATCH_MEMO_CHARS_MAX:
             if len(self._memo) >= MATCH_MEMO_MAX:
                 self._memo.clear()
-            self._memo[method, path, host, tier] = found
+            self._memo[method, path, host, tier, labels] = found
         return found
 
     def _other_tier(self, facts: Facts) -> str | None:

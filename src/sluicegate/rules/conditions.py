@@ -9,11 +9,14 @@ A condition on a fact that is not known does not hold.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
 
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity.addresses import Networks
+from sluicegate.rules.labels import Label
 from sluicegate.rules.model import Match
 from sluicegate.rules.paths import PathPattern, parse_pattern
 
@@ -24,23 +27,25 @@ Guard: TypeAlias = Callable[[Facts], bool]
 # RFC 9110, PATCH (RFC 5789), QUERY (draft), WebDAV (RFC 4918, 3253, 5323).
 _METHODS = frozenset(
     (
-        *("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"),
+        *("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY", "PURGE"),
         *("PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH"),
     )
 )
 _PORT = re.compile(r":[0-9]*\Z", re.ASCII)
 
 
-class Seen(NamedTuple):
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """What the static conditions look at, each in its one form; None: not known."""
 
     method: str | None
     path: str | None
     """The normal form."""
-    readings: tuple[tuple[str, ...], ...]
+    readings: Sequence[Sequence[str]]
     """The segments of every reading, the normal form's first; empty where the path is not known."""
     host: str | None
     tier: str | None
+    labels: tuple[Label, ...] = ()
+    """What rules are filed under that this request may match."""
 
 
 def canonical_method(method: str) -> str:
@@ -54,30 +59,32 @@ def canonical_method(method: str) -> str:
 
 def canonical_host(host: str) -> str:
     """A host without port, blanks and the final dot, in lower case."""
-    return _PORT.sub("", host.strip(" \t")).removesuffix(".").lower()
+    name = host.strip(" \t").lower()
+    if ":" in name:
+        name = _PORT.sub("", name)
+    return name.removesuffix(".")
 
 
 class HostPatterns:
-    """``example.com``, ``*.example.com`` (any name below it, not itself) and ``*`` (any known host)."""
+    """``example.com`` and ``*.example.com`` (any name below it, not itself)."""
 
-    __slots__ = ("_suffixes", "any_host", "exact")
+    __slots__ = ("_exact", "_suffixes")
 
     def __init__(self, patterns: tuple[str, ...]) -> None:
         hosts = [pattern.lower().removesuffix(".") for pattern in patterns]
-        self.any_host = "*" in hosts
-        self.exact = frozenset(host for host in hosts if not host.startswith("*"))
+        self._exact = frozenset(host for host in hosts if not host.startswith("*."))
         self._suffixes = tuple(host[1:] for host in hosts if host.startswith("*."))
 
     @property
-    def only_exact(self) -> bool:
-        """True where a lookup of the host finds every request this matches."""
-        return bool(self.exact) and not self.any_host and not self._suffixes
+    def names(self) -> frozenset[str]:
+        """The hosts this matches, where it can name them all; else none."""
+        return frozenset() if self._suffixes else self._exact
 
     def match(self, host: str | None) -> bool:
         """``host`` in canonical form."""
         if host is None:
             return False
-        return self.any_host or host in self.exact or host.endswith(self._suffixes)
+        return host in self._exact or host.endswith(self._suffixes)
 
 
 class Conditions:
@@ -85,18 +92,25 @@ class Conditions:
 
     ``exclude`` is True inside ``not``. There a path condition holds only if *every* reading matches: a path that
     some server reads as the limited one must not be taken out because another reads it as the free one.
+    ``only_path``: there are no other conditions than on the path.
     """
 
-    __slots__ = ("_guard", "_methods", "_negate", "_tiers", "exclude", "hosts", "patterns")
+    __slots__ = ("_guard", "_hosts", "_methods", "_negate", "_tiers", "exclude", "only_path", "patterns")
 
     def __init__(self, match: Match, ip_key: Callable[[str], str], *, exclude: bool = False) -> None:
         self.exclude = exclude
         self.patterns: tuple[PathPattern, ...] = tuple(parse_pattern(text) for text in match.path)
-        self.hosts = HostPatterns(match.host) if match.host else None
+        self._hosts = HostPatterns(match.host) if match.host else None
         self._methods = frozenset(method.upper() for method in match.methods)
         self._tiers = frozenset(match.tier)
         self._guard = _all_of(_guards(match, ip_key))
         self._negate = None if match.negate is None else Conditions(match.negate, ip_key, exclude=not exclude)
+        self.only_path = not (self._methods or self._tiers or self._hosts or match.negate or self._guard is not True)
+
+    @property
+    def exact_hosts(self) -> frozenset[str]:
+        """The hosts these conditions can hold for; empty: others too."""
+        return frozenset() if self._hosts is None else self._hosts.names
 
     def holds(self, seen: Seen, *, path_known_to_match: bool = False) -> bool | Guard:
         """True or False where the static conditions settle it, else the guard that does."""
@@ -117,7 +131,7 @@ class Conditions:
             return f"method {_shown(seen.method)} is none of {', '.join(sorted(self._methods))}"
         if self.patterns and not self._path_holds(seen):
             return f"path {_shown(seen.path)} does not match {' or '.join(p.text for p in self.patterns)}"
-        if self.hosts is not None and not self.hosts.match(seen.host):
+        if self._hosts is not None and not self._hosts.match(seen.host):
             return f"host {_shown(seen.host)} does not match"
         if self._tiers and seen.tier not in self._tiers:
             return f"tier {_shown(seen.tier)} is none of {', '.join(sorted(self._tiers))}"
@@ -132,7 +146,7 @@ class Conditions:
             return False
         if self._tiers and seen.tier not in self._tiers:
             return False
-        if self.hosts is not None and not self.hosts.match(seen.host):
+        if self._hosts is not None and not self._hosts.match(seen.host):
             return False
         return path_known_to_match or not self.patterns or self._path_holds(seen)
 

@@ -1,7 +1,7 @@
 r"""Which rules apply to a request, in order of evaluation, without a look at the others.
 
     request line --memo (in the engine)--> rules          the usual case: one dict lookup
-                 \--> Seen --> path trie, by host --> static conditions --> guards left for each request
+                 \--> Seen --> path trie, by label --> static conditions --> guards left for each request
 
 Order of evaluation: scope (global, endpoint, identity), then the order of the file. Every matching rule applies; no
 pattern is more special than another.
@@ -10,11 +10,13 @@ pattern is more special than another.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from sluicegate.errors import InvalidRequest
 from sluicegate.rules.conditions import Conditions, Guard, Seen, canonical_host
 from sluicegate.rules.facts import Facts
+from sluicegate.rules.labels import Label, Labels, host_label
 from sluicegate.rules.model import Rule, Scope
 from sluicegate.rules.paths import readings, segments_of
 from sluicegate.rules.trie import Entries, PathTrie
@@ -27,7 +29,7 @@ EVERY_PATH = "/**"
 _SCOPE_ORDER = {Scope.GLOBAL: 0, Scope.ENDPOINT: 1, Scope.IDENTITY: 2}
 
 
-class Candidate(NamedTuple):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A rule, by its place in order of evaluation, whose static conditions hold. ``guard`` None: it applies; else it applies where the guard says so."""
 
     rule_index: int
@@ -40,50 +42,59 @@ def in_order(rules: Sequence[Rule]) -> list[Rule]:
     return sorted(rules, key=lambda rule: _SCOPE_ORDER[rule.scope])
 
 
-def see(method: str | None, path: str | None, host: str | None, tier: str | None) -> Seen:
-    """Bring the static facts to their one form; raises InvalidRequest for a path that is too long."""
+def see(
+    method: str | None, path: str | None, host: str | None, tier: str | None, labels: tuple[Label, ...] = ()
+) -> Seen:
+    """Bring the static facts to their one form; ``labels`` are ``Matcher.labels_of`` the request. Raises InvalidRequest for a path that is too long."""
     try:
         read = () if path is None else readings(path)
     except ValueError as error:
         raise InvalidRequest("facts.path", str(error)) from None
+    name = canonical_host(host) if host else None
     return Seen(
         method.upper() if method else None,
         read[0] if read else None,
-        tuple(tuple(segments_of(reading)) for reading in read),
-        canonical_host(host) if host else None,
+        [segments_of(reading) for reading in read],
+        name,
         tier,
+        labels if name is None else (*labels, host_label(name)),
     )
 
 
 class Matcher:
     """Compiled ``match`` blocks of rules, given in order of evaluation. Immutable; safe from any thread.
 
-    ``ip_key`` canonicalises an address and raises InvalidRequest for what is none.
+    ``ip_key`` canonicalises an address and raises InvalidRequest for what is none. ``labelled``: requests must be seen
+    with ``labels_of`` them; where it is False there are none.
     """
 
-    __slots__ = ("_conditions", "_pathless", "_trie")
+    __slots__ = ("_conditions", "_pathless", "_trie", "labelled", "labels_of")
 
     def __init__(self, rules: Sequence[Rule], ip_key: Callable[[str], str]) -> None:
         self._conditions = [Conditions(rule.match, ip_key) for rule in rules]
+        exact = [conditions.exact_hosts for conditions in self._conditions]
+        labels = Labels([rule.match for rule in rules], exact)
+        self.labels_of: Callable[[Facts], tuple[Label, ...]] = labels.of
+        self.labelled = labels.fields > 0
         self._trie = PathTrie()
         self._pathless = Entries()
         for index, conditions in enumerate(self._conditions):
-            hosts = conditions.hosts.exact if conditions.hosts is not None and conditions.hosts.only_exact else ()
+            filed = labels.of_rule(index)
             for place, pattern in enumerate(conditions.patterns):
-                self._trie.add(pattern, (index, place), hosts)
+                self._trie.add(pattern, (index, place), filed)
             if not conditions.patterns:
-                self._pathless.add((index, 0), hosts)
+                self._pathless.add((index, 0), filed)
 
     def candidates(self, seen: Seen) -> list[Candidate]:
         """The rules whose static conditions hold, in order of evaluation."""
         found: dict[int, int] = {}
-        self._pathless.collect(seen.host, found)
+        self._pathless.collect(seen.labels, found)
         for segments in seen.readings:
-            self._trie.collect(segments, seen.host, found)
+            self._trie.collect(segments, seen.labels, found)
         candidates = []
         for index in sorted(found):
             conditions = self._conditions[index]
-            holds = conditions.holds(seen, path_known_to_match=True)
+            holds = conditions.only_path or conditions.holds(seen, path_known_to_match=True)
             if holds is not False:
                 pattern = conditions.patterns[found[index]].text if conditions.patterns else EVERY_PATH
                 candidates.append(Candidate(index, pattern, None if holds is True else holds))

@@ -8,8 +8,9 @@ the patterns: nothing is tried twice. Because a pattern holds at most one ``**``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from sluicegate.rules.labels import Label
 from sluicegate.rules.paths import Glob, PathPattern, Wild
 
 __all__ = ["Entries", "Entry", "PathTrie"]
@@ -19,45 +20,49 @@ Entry = tuple[int, int]
 
 
 class Entries:
-    """Entries that end at one place, apart by host: most sets with many rules of one path tell them apart so."""
+    """Entries that end at one place, filed by label (see ``labels``) where they have one."""
 
-    __slots__ = ("_any_host", "_by_host")
+    __slots__ = ("_by_label", "_unlabelled")
 
     def __init__(self) -> None:
-        self._any_host: list[Entry] = []
-        self._by_host: dict[str, list[Entry]] = {}
+        self._unlabelled: list[Entry] = []
+        self._by_label: dict[Label, list[Entry]] = {}
 
-    def add(self, entry: Entry, hosts: Iterable[str]) -> None:
-        """``hosts``: the exact hosts the rule is for; empty where it must be looked at for every host."""
-        named = tuple(hosts)
-        if not named:
-            self._any_host.append(entry)
-        for host in named:
-            self._by_host.setdefault(host, []).append(entry)
+    def add(self, entry: Entry, labels: Sequence[Label]) -> None:
+        """``labels``: those the rule is filed under; empty where every request must look at it."""
+        if not labels:
+            self._unlabelled.append(entry)
+        for label in labels:
+            self._by_label.setdefault(label, []).append(entry)
 
-    def collect(self, host: str | None, found: dict[int, int]) -> None:
-        """Add the entries that may apply to ``host``; of a rule's patterns the first that matched stays."""
-        for rule, pattern in self._any_host:
-            if pattern < found.get(rule, pattern + 1):
+    def collect(self, labels: Sequence[Label], found: dict[int, int]) -> None:
+        """Add the entries that may apply to a request with ``labels``; of a rule's patterns the first stays."""
+        for rule, pattern in self._unlabelled:
+            if found.setdefault(rule, pattern) > pattern:
                 found[rule] = pattern
-        if host is not None and self._by_host:
-            for rule, pattern in self._by_host.get(host, ()):
-                if pattern < found.get(rule, pattern + 1):
-                    found[rule] = pattern
+        if self._by_label:
+            for label in labels:
+                for rule, pattern in self._by_label.get(label, ()):
+                    if found.setdefault(rule, pattern) > pattern:
+                        found[rule] = pattern
 
 
 class _Node:
-    __slots__ = ("ends", "globs", "literals", "one", "rest", "rest_ends")
+    """``reached`` is what becomes active with this node: itself, and where ``**`` leads, which may stand for nothing."""
 
-    def __init__(self) -> None:
+    __slots__ = ("ends", "globs", "literals", "one", "reached", "rest", "rest_ends", "stays")
+
+    def __init__(self, *, stays: bool = False) -> None:
         self.literals: dict[str, _Node] = {}
         self.one: _Node | None = None
         self.globs: list[tuple[Glob, _Node]] = []
+        self.stays = stays
+        """True behind a ``**``: the node remains active whatever segments pass."""
         self.rest: _Node | None = None
-        """Where ``**`` leads when something follows it; active from here on."""
+        self.reached: tuple[_Node, ...] = (self,)
         self.ends: Entries | None = None
         self.rest_ends: Entries | None = None
-        """Patterns whose last segment is ``**`` after this node: they match as soon as the node is active."""
+        """Patterns that end with ``**`` after this node: they match as soon as it is active."""
 
 
 class PathTrie:
@@ -68,41 +73,56 @@ class PathTrie:
     def __init__(self) -> None:
         self._root = _Node()
 
-    def add(self, pattern: PathPattern, entry: Entry, hosts: Iterable[str] = ()) -> None:
+    def add(self, pattern: PathPattern, entry: Entry, labels: Sequence[Label] = ()) -> None:
         """Enter one pattern of a rule."""
         node = self._root
         last = len(pattern.segments) - 1
         for index, segment in enumerate(pattern.segments):
             if segment is Wild.REST and index == last:
                 node.rest_ends = node.rest_ends or Entries()
-                node.rest_ends.add(entry, hosts)
+                node.rest_ends.add(entry, labels)
                 return
             node = _child(node, segment)
         node.ends = node.ends or Entries()
-        node.ends.add(entry, hosts)
+        node.ends.add(entry, labels)
 
-    def collect(self, segments: Sequence[str], host: str | None, found: dict[int, int]) -> None:
+    def collect(self, segments: Sequence[str], labels: Sequence[Label], found: dict[int, int]) -> None:
         """Add every rule one of whose patterns matches these segments to ``found`` (rule -> pattern)."""
-        active = [self._root]
+        active: Sequence[_Node] = self._root.reached
         for segment in segments:
             following: list[_Node] = []
             for node in active:
-                _step(node, segment, host, found, following)
+                if node.rest_ends is not None:
+                    node.rest_ends.collect(labels, found)
+                child = node.literals.get(segment)
+                if child is not None:
+                    following += child.reached
+                if node.one is not None:
+                    following += node.one.reached
+                for glob, globbed in node.globs:
+                    if glob.matches(segment):
+                        following += globbed.reached
+                if node.stays:
+                    following.append(node)
             if not following:
                 return
             active = following
         for node in active:
-            _finish(node, host, found)
+            for ends in (node.ends, node.rest_ends):
+                if ends is not None:
+                    ends.collect(labels, found)
 
 
 def _child(node: _Node, segment: str | Wild | Glob) -> _Node:
+    """The child for a segment, made where it is missing."""
     if isinstance(segment, str):
         return node.literals.setdefault(segment, _Node())
     if segment is Wild.ONE:
         node.one = node.one or _Node()
         return node.one
     if segment is Wild.REST:
-        node.rest = node.rest or _Rest()
+        node.rest = node.rest or _Node(stays=True)
+        node.reached = (node, node.rest)
         return node.rest
     assert isinstance(segment, Glob)
     for glob, child in node.globs:
@@ -111,40 +131,3 @@ def _child(node: _Node, segment: str | Wild | Glob) -> _Node:
     child = _Node()
     node.globs.append((segment, child))
     return child
-
-
-class _Rest(_Node):
-    """The node behind a ``**`` in the middle: it stays active."""
-
-    __slots__ = ()
-
-
-def _step(node: _Node, segment: str, host: str | None, found: dict[int, int], following: list[_Node]) -> None:
-    """Advance one active node by one segment."""
-    if node.rest_ends is not None:
-        node.rest_ends.collect(host, found)
-    if type(node) is _Rest:
-        following.append(node)
-    _advance(node, segment, following)
-    if node.rest is not None:
-        # ``**`` may stand for nothing: what follows it is compared with this very segment too.
-        following.append(node.rest)
-        _advance(node.rest, segment, following)
-
-
-def _advance(node: _Node, segment: str, following: list[_Node]) -> None:
-    child = node.literals.get(segment)
-    if child is not None:
-        following.append(child)
-    if node.one is not None:
-        following.append(node.one)
-    for glob, globbed in node.globs:
-        if glob.matches(segment):
-            following.append(globbed)
-
-
-def _finish(node: _Node, host: str | None, found: dict[int, int]) -> None:
-    """The path ends here."""
-    for ends in (node.ends, node.rest_ends):
-        if ends is not None:
-            ends.collect(host, found)
