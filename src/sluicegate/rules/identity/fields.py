@@ -96,7 +96,7 @@ class FieldReader:
 def closest(text: str, known: tuple[str, ...]) -> str | None:
     """The known word the reader may have meant."""
     by_lower = {name.lower(): name for name in known}
-    matches = get_close_matches(text.lower(), by_lower, n=1)
+    matches = get_close_matches(text.lower(), by_lower, n=1, cutoff=0.5)
     return by_lower[matches[0]] if matches else None
 
 
