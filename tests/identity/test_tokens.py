@@ -178,10 +178,10 @@ def test_issuer_and_audience(verifier: Callable[..., TokenVerifier], rsa_issuer:
     good = GOOD | {"iss": "https://b", "aud": "api"}
     assert checked.claims(rsa_issuer.sign(good))["sub"] == "8123"
     assert checked.claims(rsa_issuer.sign(good | {"aud": ["web", "api"]}))["sub"] == "8123"
-    for wrong in ({"iss": "https://c"}, {"iss": ["https://a"]}, {"iss": None}):
-        assert checked.claims(token_of(rsa_issuer, good | wrong)) == {}
-    for wrong in ({"aud": "web"}, {"aud": []}, {"aud": None}, {"aud": {"api": 1}}, {"aud": [["api"]]}, {"aud": "ap"}):
-        assert checked.claims(token_of(rsa_issuer, good | wrong)) == {}
+    for issuer in ("https://c", ["https://a"], None):
+        assert checked.claims(token_of(rsa_issuer, good | {"iss": issuer})) == {}
+    for audience in ("web", [], None, {"api": 1}, [["api"]], "ap"):
+        assert checked.claims(token_of(rsa_issuer, good | {"aud": audience})) == {}
     assert reasons(checked) == {"token_verified": 2, "token_issuer": 3, "token_audience": 6}
 
 
@@ -196,6 +196,10 @@ def token_of(issuer: Any, claims: dict[str, Any]) -> bytes:
     )
 
 
+def refresh_wanted(verifier: TokenVerifier) -> bool:
+    return verifier.unknown_key_seen
+
+
 def test_unknown_keys_ask_for_a_refresh(
     verifier: Callable[..., TokenVerifier], rsa_issuer: Any, ec_issuer: Any
 ) -> None:
@@ -204,10 +208,10 @@ def test_unknown_keys_ask_for_a_refresh(
     checked.use(KeySet(jwks(ec_issuer.jwk), ASYMMETRIC_ALGORITHMS, "k"))
     token = rsa_issuer.sign(GOOD)
     assert checked.claims(token) == {}
-    assert checked.unknown_key_seen
+    assert refresh_wanted(checked)
     assert reasons(checked) == {"token_key_unknown": 1}
     checked.use(KeySet(jwks(ec_issuer.jwk, rsa_issuer.jwk), ASYMMETRIC_ALGORITHMS, "k"))
-    assert not checked.unknown_key_seen
+    assert not refresh_wanted(checked)
     assert checked.claims(token)["sub"] == "8123"
 
 
@@ -341,7 +345,12 @@ def test_a_token_seen_again_is_not_checked_again(
     checked = verifier()
     calls = []
     real = KeySet.verifies
-    monkeypatch.setattr(KeySet, "verifies", lambda *args: calls.append(1) or real(*args))
+
+    def counting(*arguments: Any) -> bool:
+        calls.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(KeySet, "verifies", counting)
     token = rsa_issuer.sign(GOOD)
     for _ in range(5):
         assert checked.claims(token)["sub"] == "8123"
