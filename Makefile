@@ -28,6 +28,7 @@ lint: ## Repair what ruff can repair, and format
 	@scripts/install dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python scripts/bounds_page
 
 bench: ## Measure beside other limiters; results are kept in bench/results/
 	@scripts/install bench

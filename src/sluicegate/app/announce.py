@@ -20,6 +20,7 @@ def announce(
     out: TextIO, settings: Settings, listeners: Sequence[tuple[str, str]], rules_path: Path, ruleset: RuleSet
 ) -> None:
     """Print one line per listener (``gateway  http://127.0.0.1:8080``), then the rest; flushed, so that a pipe sees it now."""
+    rules_path = rules_path.absolute()
     lines = [f"{name:<8} {url}" for name, url in listeners]
     lines.append(f"{'rules':<8} {rules_path} ({len(ruleset.rules)} rules; an edit is live within a second)")
     documents = Path(__file__).resolve().parents[3] / "docs" / "README.md"
@@ -44,7 +45,7 @@ def tries(gateway: str, rules_path: Path) -> list[str]:
         return lines
     limit = int(quota[2])
     burst = f"curl -s -o /dev/null -w '%{{http_code}} retry-after=%header{{retry-after}}\\n' -X POST '{gateway}/login?[1-{limit + 3}]'"
-    lines.append(f"{burst}; curl {gateway}/_demo/count")
+    lines.append(f"{burst}; curl -s {gateway}/_demo/count")
     file = shlex.quote(str(rules_path))
     edit = f"sed -i 's|quota: {limit}/minute|quota: {limit * 10}/minute|' {file}"
     lines.append(f"{edit}; sleep 1; curl -i -X POST {gateway}/login")

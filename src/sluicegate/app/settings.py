@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluicegate.doors.gateway.settings import Settings as Proxying
+from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
 from sluicegate.errors import ConfigurationError
 
@@ -33,7 +34,7 @@ class Settings:
     upstreams: tuple[str, ...] = ()
     headers: str = "x-ratelimit"
     proxying: Proxying = field(default_factory=Proxying)
-    api_token: str | None = None
+    serving: HttpSettings = field(default_factory=HttpSettings)
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 10.0
     log_format: str = "auto"
@@ -47,7 +48,7 @@ class Settings:
                 f"workers is {self.workers}, but the store {self.store!r} lives inside one process: each worker would admit the "
                 "whole limit. Use --workers 1; a store that processes share is not in this version"
             )
-        if self.api is not None and not self.api.is_loopback and not self.api_token:
+        if self.api is not None and not self.api.is_loopback and not self.serving.api_token:
             raise ConfigurationError(
                 f"the decision API at {self.api} can be reached from other machines: set --api-token (or SLUICEGATE_API_TOKEN)"
             )

@@ -11,8 +11,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from sluicegate.cli import decide, rules, serve
 from sluicegate.cli.options import Group
 from sluicegate.errors import SluicegateError
+from sluicegate.rules.problems import RulesInvalid
 
 __all__ = ["root", "run"]
 
@@ -26,6 +28,12 @@ def root() -> None:
 
     Exit status: 0 done; 1 the answer is no (refused, invalid, differs); 2 bad usage or configuration.
     """
+
+
+for _command in (
+    serve.up, serve.serve, serve.gateway, rules.rules, decide.check, decide.explain,
+):  # fmt: skip
+    root.add_command(_command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -43,6 +51,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 2
     except click.Abort:
         return 130
+    except RulesInvalid as error:
+        print("\n".join(str(problem) for problem in error.problems), file=sys.stderr)
+        return 2
     except SluicegateError as error:
         print(f"sluicegate: {error}", file=sys.stderr)
         return 2

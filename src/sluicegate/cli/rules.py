@@ -53,10 +53,11 @@ def check_command(file: Path, json: bool) -> int:
 @click.argument("file", type=_FILE)
 @option("rps", type=click.FloatRange(min=0, min_open=True), default=1_000.0, help="Requests per second to compute for.")
 @option("clients", type=click.IntRange(min=1), default=100_000, help="Live clients to compute memory for.")
+@option("nodes", type=click.IntRange(min=1), default=1, help="Processes that would decide alone while a store is away.")
 @flag("json", help="Print one JSON array.")
-def bounds_command(file: Path, rps: float, clients: int, json: bool) -> int:
+def bounds_command(file: Path, rps: float, clients: int, nodes: int, json: bool) -> int:
     """Print what each rule of FILE admits at worst, and what it costs in memory and store calls."""
-    report = bounds_report(read_rules(file), rps=rps, clients=clients)
+    report = bounds_report(read_rules(file), rps=rps, clients=clients, nodes=nodes)
     if json:
         _print_json([dataclasses.asdict(row) for row in report])
     else:

@@ -13,6 +13,7 @@ from sluicegate.app.settings import Settings
 from sluicegate.cli.options import AddressType, DurationType, config_option, flag, option
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.headers import DIALECTS
+from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
 
 __all__ = ["gateway", "serve", "up"]
@@ -22,7 +23,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _ADDRESS = AddressType()
 _DURATION = DurationType()
 _PATH = click.Path(path_type=Path)
-_DEFAULTS = Proxying()
+_PROXY_DEFAULTS = Proxying()
+_API_DEFAULTS = HttpSettings()
 
 _PROXY_FLAGS: tuple[tuple[str, str, str], ...] = (
     ("header-timeout", "header_timeout_s", "For a request's head to arrive; then 408."),
@@ -56,6 +58,17 @@ _PROXY_SWITCHES: tuple[tuple[str, str, str], ...] = (
     ("preserve-host", "preserve_host", "Forward the client's Host; otherwise the upstream's address."),
     ("strip-identity", "strip_identity", "Remove identity headers of the rules where the peer may not set them."),
     ("forwarded", "forwarded", "Add the Forwarded header (RFC 7239) beside X-Forwarded-For."),
+)
+_API_FLAGS: tuple[tuple[str, str, str], ...] = (
+    ("api-head-bytes-max", "head_bytes_max", "Bytes of a request's head; beyond it 431."),
+    ("api-fields-max", "fields_max", "Header fields of a request; beyond it 431."),
+    ("api-body-bytes-max", "body_bytes_max", "Bytes of a request's body; beyond it 413."),
+    ("api-connections-max", "connections_max", "Connections at once; beyond it 503."),
+    ("api-idle", "idle_s", "Silence allowed between two requests."),
+    ("api-head", "head_s", "For a request's head to arrive; then 408."),
+    ("api-body", "body_s", "For a request's body to arrive after its head; then 408."),
+    ("api-write", "write_s", "For a client to take its answer; then it is cut off."),
+    ("api-linger", "linger_s", "For what a client still sends after an early answer to be thrown away."),
 )
 
 
@@ -103,16 +116,17 @@ def _common_options() -> Callable[[Function], Function]:
     )
 
 
+def _setting(name: str, default: Any, field: str, help: str) -> Callable[[Any], Any]:  # noqa: A002
+    """The flag of one field of a door's settings; its type follows from the default and the unit in the field's name."""
+    if field.endswith("_s"):
+        return option(name, type=_DURATION, default=f"{default:g}s", help=help)
+    return option(name, type=int if isinstance(default, int) else str, default=default, help=help)
+
+
 def _proxy_options() -> Callable[[Function], Function]:
-    decorators: list[Callable[[Any], Any]] = []
-    for name, field, text in _PROXY_FLAGS:
-        default = getattr(_DEFAULTS, field)
-        if field.endswith("_s"):
-            decorators.append(option(name, type=_DURATION, default=f"{default:g}s", help=text))
-        else:
-            decorators.append(option(name, type=int if isinstance(default, int) else str, default=default, help=text))
+    decorators = [_setting(name, getattr(_PROXY_DEFAULTS, field), field, text) for name, field, text in _PROXY_FLAGS]
     for name, field, text in _PROXY_SWITCHES:
-        if getattr(_DEFAULTS, field):
+        if getattr(_PROXY_DEFAULTS, field):
             decorators.append(option(f"{name}/--no-{name}", default=True, help=text))
         else:
             decorators.append(flag(name, help=text))
@@ -123,6 +137,7 @@ def _api_options() -> Callable[[Function], Function]:
     return _all_of(
         _address("api", "127.0.0.1:8081", "Listener of the decision API, health and metrics."),
         option("api-token", metavar="TOKEN", help="Bearer token the API asks for; required off loopback."),
+        *(_setting(name, getattr(_API_DEFAULTS, field), field, text) for name, field, text in _API_FLAGS),
     )
 
 
@@ -166,11 +181,10 @@ def gateway(**values: Any) -> int:
 
 
 def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settings:
-    proxying = {
-        field: values.pop(name.replace("-", "_"))
-        for name, field, _ in (*_PROXY_FLAGS, *_PROXY_SWITCHES)
-        if name.replace("-", "_") in values
-    }
+    def chosen(*tables: tuple[tuple[str, str, str], ...]) -> dict[str, Any]:
+        rows = [(name.replace("-", "_"), field) for table in tables for name, field, _ in table]
+        return {field: values[name] for name, field in rows if name in values}
+
     return Settings(
         rules=values["rules"],
         store=values["store"],
@@ -181,8 +195,8 @@ def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settin
         health=values.get("health"),
         upstreams=tuple(values.get("upstream", ())),
         headers=values["headers"],
-        proxying=Proxying(**proxying),
-        api_token=values.get("api_token"),
+        proxying=Proxying(**chosen(_PROXY_FLAGS, _PROXY_SWITCHES)),
+        serving=HttpSettings(api_token=values.get("api_token"), **chosen(_API_FLAGS)),
         drain_delay_s=values["drain_delay"],
         drain_timeout_s=values["drain_timeout"],
         log_format=values["log_format"],

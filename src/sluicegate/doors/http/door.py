@@ -19,7 +19,7 @@ __all__ = ["HttpDoor"]
 class HttpDoor:
     """``open_listener(address, door.protocol_factory)`` serves it; ``await door.connections.drain(s)`` ends it.
 
-    ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for ``ready`` and ``metrics``.
+    ``health_only`` leaves out what asks for the API token: all of ``/v1``. ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for ``ready`` and ``metrics``.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class HttpDoor:
         headers: RateHeaders | None = None,
         settings: HttpSettings | None = None,
         namespace: str = "default",
+        health_only: bool = False,
     ) -> None:
         self.stats = HttpStats()
         self.settings = settings or HttpSettings()
@@ -44,7 +45,8 @@ class HttpDoor:
             metrics=metrics,
             namespace=namespace,
         )
-        self._site = Site(api.routes(), self.settings, clock, self.stats)
+        routes = {path: route for path, route in api.routes().items() if not (health_only and route.guarded)}
+        self._site = Site(routes, self.settings, clock, self.stats)
 
     @property
     def connections(self) -> Connections:

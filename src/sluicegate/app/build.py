@@ -1,0 +1,103 @@
+"""The composition root: the only place that names concrete stores and doors and puts them together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sluicegate.app.demo import DemoBackend
+from sluicegate.app.key_sets import KeySets, fetch
+from sluicegate.app.metrics import Metrics
+from sluicegate.app.rules_file import RulesFile
+from sluicegate.app.settings import Settings
+from sluicegate.app.status import Status
+from sluicegate.clock import Clock
+from sluicegate.doors.connections import Connections
+from sluicegate.doors.gateway import Gateway
+from sluicegate.doors.headers import RateHeaders
+from sluicegate.doors.http.door import HttpDoor
+from sluicegate.doors.listen import Address
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.model import RuleSet
+from sluicegate.stores.base import Store
+from sluicegate.stores.urls import open_store
+
+__all__ = ["Application", "Role", "build"]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One listener and what stands behind it."""
+
+    name: str
+    address: Address
+    protocol_factory: Callable[[], asyncio.Protocol]
+    connections: Connections
+
+
+class Application:
+    """Everything one process runs, composed and not yet listening.
+
+    ``roles`` are complete once ``start_gateway`` was called where a gateway is wanted: the gateway needs the URLs of its
+    upstreams, and the demo backend's is known only when it listens.
+    """
+
+    def __init__(
+        self, settings: Settings, rules: RulesFile, ruleset: RuleSet, limiter: Limiter, store: Store, clock: Clock
+    ) -> None:
+        self.settings = settings
+        self.rules = rules
+        self.ruleset = ruleset
+        self.limiter = limiter
+        self.clock = clock
+        self.headers = RateHeaders(settings.headers)
+        self.status = Status(rules, settings.store, clock)
+        self.metrics = Metrics(rules.state, limiter, store, self.status)
+        self.key_sets = KeySets(lambda: limiter.resolver, clock, fetch)
+        self.roles: list[Role] = []
+        self.demo = DemoBackend() if settings.demo else None
+        self.gateway: Gateway | None = None
+        for name, address, health_only in (("api", settings.api, False), ("health", settings.health, True)):
+            if address is not None:
+                door = HttpDoor(
+                    limiter,
+                    clock=clock,
+                    ready=self.status.ready,
+                    metrics=self.metrics.exposition,
+                    headers=self.headers,
+                    settings=settings.serving,
+                    health_only=health_only,
+                )
+                self.metrics.doors[name] = door
+                self.roles.append(Role(name, address, door.protocol_factory, door.connections))
+
+    def start_gateway(self, upstreams: Sequence[str]) -> None:
+        """Compose the gateway in front of these; raises ConfigurationError for a URL that is none."""
+        settings = self.settings
+        if settings.gateway is None:
+            return
+        self.gateway = Gateway(self.limiter, upstreams, self.headers, settings.proxying, self.clock)
+        self.metrics.gateway = self.gateway
+        role = Role("gateway", settings.gateway, self.gateway.protocol_factory, self.gateway.connections)
+        self.roles.insert(0, role)
+
+    def apply(self, ruleset: RuleSet) -> None:
+        """Put rules in service while traffic flows; called from the thread that watches the file."""
+        self.limiter.apply(ruleset)
+
+    async def close(self) -> None:
+        """Release upstream connections and the store."""
+        if self.gateway is not None:
+            await self.gateway.close()
+        self.limiter.close()
+
+
+def build(settings: Settings, rules_path: Path, clock: Clock) -> Application:
+    """Compose; raises ConfigurationError (RulesInvalid with every problem) where that is not possible."""
+    rules = RulesFile(rules_path, clock)
+    ruleset = rules.load()
+    store = open_store(settings.store, clock)
+    limiter = Limiter.from_rules(ruleset, store, clock, base_dir=rules_path.parent)
+    return Application(settings, rules, ruleset, limiter, store, clock)

@@ -1,0 +1,196 @@
+"""``/metrics``: plain integers kept by the parts of the program, read when somebody asks.
+
+Every label has few values: rules are those of the file, outcomes, routes, reasons and status classes are fixed words.
+No label ever comes from a request. Names and meanings are in docs/metrics.md, which a test compares with this module.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sluicegate.app.rules_file import RulesState
+from sluicegate.app.status import Status
+from sluicegate.clock import US_PER_S
+from sluicegate.doors.gateway import Gateway
+from sluicegate.doors.http.door import HttpDoor
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.stores.base import Store
+from sluicegate.stores.memory import MemoryStore
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics(Collector):
+    """Reads everything there is. ``doors`` and ``gateway`` are filled in as they are composed."""
+
+    def __init__(self, rules: RulesState, limiter: Limiter, store: Store, status: Status) -> None:
+        self.doors: dict[str, HttpDoor] = {}
+        self.gateway: Gateway | None = None
+        self._rules = rules
+        self._limiter = limiter
+        self._store = store
+        self._status = status
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def exposition(self) -> tuple[str, bytes]:
+        """Content type and text of the answer to a scrape."""
+        return CONTENT_TYPE, generate_latest(self._registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """Every metric with its values now."""
+        yield from self._process()
+        yield from self._rule_file()
+        yield from self._decisions()
+        yield from self._counters()
+        yield from self._identity()
+        for name, door in self.doors.items():
+            yield from _http(name, door)
+        if self.gateway is not None:
+            yield from _gateway(self.gateway)
+
+    def _process(self) -> Iterator[Metric]:
+        build = {"version": version("sluicegate"), "python": platform.python_version()}
+        yield InfoMetricFamily("sluicegate_build", "The program that runs", value=build)
+        yield _gauge("ready", "1 while new requests are welcome, as in /readyz", int(self._status.ready()[0]))
+        yield _gauge("uptime_seconds", "Time since the process was composed", self._status.uptime_s)
+
+    def _rule_file(self) -> Iterator[Metric]:
+        rules = self._rules
+        yield InfoMetricFamily("sluicegate_rules", "The rules in service", value={"digest": rules.digest})
+        yield _gauge("rules_version", "Version of the rules in service; counts accepted edits from 1", rules.version)
+        yield _gauge("rules_file_ok", "0 while the rule file as it is now is not in service", int(rules.error is None))
+        yield _gauge(
+            "rules_loaded_timestamp_seconds", "When the rules in service were accepted", rules.loaded_us / US_PER_S
+        )
+        yield _counter("rules_accepted", "Rule files accepted, the first one included", rules.accepted)
+        yield _counter("rules_rejected", "Rule files rejected", rules.rejected)
+
+    def _decisions(self) -> Iterator[Metric]:
+        stats = self._limiter.stats
+        for name, text in _DECISIONS.items():
+            yield _counter(name, text, getattr(stats, name))
+        refused = {(rule, outcome.value): count for (rule, outcome), count in stats.refused.copy().items()}
+        yield _labelled("refused", "Refusals by the rule that decided", ("rule", "outcome"), refused)
+        text = "What shadow rules would have refused"
+        yield _labelled("shadow_refused", text, ("rule",), stats.shadow_refused.copy())
+
+    def _counters(self) -> Iterator[Metric]:
+        store = self._store
+        if isinstance(store, MemoryStore):
+            yield _gauge("store_counters", "Counters held, expired ones that are not swept yet included", len(store))
+            for name, value in store.stats.as_dict().items():
+                yield _counter(f"store_{name}", _STORE_HELP[name], value)
+
+    def _identity(self) -> Iterator[Metric]:
+        reasons = self._limiter.resolver.stats.as_dict()
+        yield _labelled("identity_events", "Statements about clients by what became of them", ("reason",), reasons)
+
+
+_DECISIONS: dict[str, str] = {
+    "allowed": "Decisions that let the request proceed",
+    "unmatched": "Those of them to which no rule applied",
+    "bypassed": "Those of them made while the limiter was switched off",
+    "degraded": "Decisions made without the store",
+    "peeks": "Questions that charged nothing",
+    "store_errors": "Failed calls of the store",
+    "applies": "Changes of rules put in service",
+}
+_STORE_HELP: dict[str, str] = {
+    "decisions": "Requests decided by the store, peeks included",
+    "swept": "Expired counters removed",
+    "evicted_live": "Counters that still mattered, removed because the store was full",
+    "evicted_refusing": "Those of them that were refusing",
+    "carried": "Counters taken over by changed numbers of their rule",
+    "refunds": "Counters given something back",
+    "resets": "Counters forgotten on request",
+}
+
+
+def _http(name: str, door: HttpDoor) -> Iterator[Metric]:
+    stats = door.stats
+    requests = {
+        (name, route, str(status)): n for route, counts in stats.requests.items() for status, n in counts.items()
+    }
+    yield _labelled(
+        "http_requests", "Answers of the API by route and status", ("listener", "route", "status"), requests
+    )
+    yield _gauge("http_connections", "Connections open", len(door.connections), listener=name)
+    bad = {(name, kind): count for kind, count in stats.bad_requests.items()}
+    yield _labelled("http_bad_requests", "Requests refused for their form", ("listener", "kind"), bad)
+    timeouts = {(name, phase): count for phase, count in stats.timeouts.items()}
+    yield _labelled("http_timeouts", "Connections ended for want of time", ("listener", "phase"), timeouts)
+    yield _counter("http_batch_items", "Checks that came in batches", stats.batch_items, listener=name)
+    yield _counter("http_internal_errors", "Faults of this program, answered 500", stats.internal_errors, listener=name)
+    yield _counter("http_connections_refused", "Connections above the limit", stats.connections_refused, listener=name)
+    yield _counter("http_received_bytes", "Bytes read from clients", stats.bytes_in, listener=name)
+    yield _counter("http_sent_bytes", "Bytes written to clients", stats.bytes_out, listener=name)
+
+
+def _gateway(gateway: Gateway) -> Iterator[Metric]:
+    stats = gateway.stats
+    outcomes = {"allowed": stats.allowed, "refused": stats.refused, "undecided": stats.undecided}
+    yield _labelled("gateway_requests", "Requests by what was decided", ("outcome",), outcomes)
+    classes = {f"{first}xx": count for first, count in stats.responses.items()}
+    yield _labelled("gateway_responses", "Final answers by class of status", ("status_class",), classes)
+    yield _gauge("gateway_connections", "Client connections open", len(gateway.connections))
+    for name, (field, text) in _GATEWAY_NOW.items():
+        yield _gauge(f"gateway_{name}", text, getattr(stats, field))
+    for name, text in _GATEWAY.items():
+        yield _counter(f"gateway_{name}", text, getattr(stats, name))
+    for name, text in _GATEWAY_TABLES.items():
+        yield _labelled(f"gateway_{name}", text, ("kind",), getattr(stats, name))
+
+
+_GATEWAY_NOW: dict[str, tuple[str, str]] = {
+    "in_flight": ("in_flight", "Requests being served"),
+    "held_now": ("held", "Requests held by leaky_bucket rules"),
+    "tunnels_open": ("tunnels", "WebSockets open"),
+}
+_GATEWAY: dict[str, str] = {
+    "held_total": "Requests that were held",
+    "held_rejected": "Requests to be held that found the hold queue full",
+    "tunnels_total": "WebSockets opened",
+    "retries": "Requests sent again because a kept connection was closed",
+    "failovers": "Requests moved to another upstream because the first could not be connected",
+    "ejections": "Times an upstream was left out for failing",
+    "cancelled": "Requests whose client left before the answer was complete",
+    "proxy_rejected": "Connections closed for a missing, malformed or untrusted PROXY header",
+    "internal_errors": "Faults of this program",
+    "upstream_connects": "Connections opened to upstreams",
+}
+_GATEWAY_TABLES: dict[str, str] = {
+    "bad_requests": "Requests refused for their form",
+    "upstream_errors": "Failures of upstreams",
+    "timeouts": "Client connections ended for want of time",
+}
+
+
+def _counter(name: str, text: str, value: float, **labels: str) -> Metric:
+    family = CounterMetricFamily(f"sluicegate_{name.removesuffix('_total')}", text, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _gauge(name: str, text: str, value: float, **labels: str) -> Metric:
+    family = GaugeMetricFamily(f"sluicegate_{name}", text, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _labelled(name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, int]) -> Metric:
+    """A counter with labels; a key of ``values`` is one label's value or the tuple of all of them."""
+    family = CounterMetricFamily(f"sluicegate_{name}", text, labels=list(labels))
+    for key, value in sorted(values.items()):
+        family.add_metric([key] if isinstance(key, str) else list(key), value)
+    return family
