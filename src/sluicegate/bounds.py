@@ -219,6 +219,12 @@ POLICY_TEXTS_MAX: Final = 8_192
 NOW_US_MAX: Final = 1 << 52
 DRAIN_US_MAX: Final = 1 << 52
 
+# How far behind a counter's state a clock may be and still be taken for skew, in microseconds: time then stands still
+# until it has caught up. Further behind, the clock was set back and the counter is brought to the new time. Without a
+# tolerance two clocks that take turns (a failover, an NTP step undone) would refill the counter at every turn; with it
+# a step back locks a caller out for at most ten seconds longer than a drain or a window.
+CLOCK_BEHIND_US_MAX: Final = 10 * 1_000_000
+
 # Tokens of a bucket or a window, and tokens per period after the fraction is reduced. A remainder is below the latter.
 # Products: capacity * period_us, cost * period_us, elapsed_us * tokens, count * overlap_us.
 CAPACITY_MAX: Final = 10**12

@@ -2,13 +2,16 @@
 
     SluicegateError
     ├── InvalidRequest        the caller: a bad cost, key, fact or receipt
+    │   └── ReceiptUnknown    a receipt that does not exist, has expired or was used
+    ├── RateLimited           a decorated function was not run, because its call was refused
     ├── ConfigurationError    the operator: a bad rule file, flag or policy
     │   └── MissingExtra      an optional dependency is not installed
     ├── StoreError            the counter store; carries ``transient``
     │   └── StoreFull         the store refuses new counters at its bound
     └── InternalError         us: a broken invariant
 
-A refusal is never an exception: it is a value, ``Decision`` with ``allowed=False``.
+A refusal is never an exception: it is a value, ``Decision`` with ``allowed=False``. Only a decorated function, which
+has no decision to return, raises ``RateLimited``.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ __all__ = [
     "InternalError",
     "InvalidRequest",
     "MissingExtra",
+    "RateLimited",
+    "ReceiptUnknown",
     "SluicegateError",
     "StoreError",
     "StoreFull",
@@ -39,6 +44,31 @@ class InvalidRequest(SluicegateError, ValueError):
         super().__init__(f"{field}: {message}")
         self.field = field
         self.message = message
+
+
+class ReceiptUnknown(InvalidRequest):
+    """No charge is known under this receipt: it never existed, has expired, or was used. Nothing was given back."""
+
+    def __init__(self) -> None:
+        super().__init__("decision_id", "no such receipt: it is unknown, has expired, or was used before")
+
+
+class RateLimited(SluicegateError):
+    """A decorated function was called more often than its limit allows. The function did not run.
+
+    ``decision`` is the whole ``Decision`` (declared as object, because errors know no other module). ``retry_after_s``:
+    seconds after which the same call passes if nobody else asks; None where its cost can never pass.
+    """
+
+    def __init__(self, decision: object, rule: str | None, retry_after_s: float | None) -> None:
+        when = "its cost can never pass" if retry_after_s is None else f"retry after {retry_after_s:g} s"
+        super().__init__(f"refused by {rule!r}: {when}")
+        self.decision = decision
+        self.rule = rule
+        self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[type[RateLimited], tuple[object, str | None, float | None]]:
+        return type(self), (self.decision, self.rule, self.retry_after_s)
 
 
 class ConfigurationError(SluicegateError, ValueError):

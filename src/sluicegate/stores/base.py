@@ -6,13 +6,13 @@ charges all of them or none. It knows specs and keys, never rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from sluicegate.algorithms.spec import OnChange, Spec
+from sluicegate.algorithms.spec import OnChange, Spec, State
 from sluicegate.algorithms.verdict import Verdict
 
-__all__ = ["Answer", "Charge", "Counter", "Receipt", "Request", "Store"]
+__all__ = ["Answer", "Charge", "Counter", "HitStore", "Receipt", "Request", "Single", "Store"]
 
 
 class Counter(NamedTuple):
@@ -47,6 +47,10 @@ class Receipt(NamedTuple):
     charged_us: int
 
 
+Single: TypeAlias = tuple[bool, State | None]
+"""(admitted, the counter's state after the decision): what ``spec.verdict`` needs to describe one charge."""
+
+
 class Answer(Protocol):
     """The store's answer to one request. ``now_us`` is the one reading of time it was decided by."""
 
@@ -57,6 +61,11 @@ class Answer(Protocol):
 
     @property
     def now_us(self) -> int: ...
+
+    @property
+    def unanimous(self) -> bool:
+        """Every charge passed, shadow ones included."""
+        ...
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """One verdict per charge, in order. May be computed on the first call; never changes."""
@@ -83,6 +92,13 @@ class Store(Protocol):
         """``decide`` for a batch of one, without building the batch."""
         ...
 
+    def decide_singles(self, charges: Sequence[Charge], *, peek: bool = False) -> tuple[int, list[Single]]:
+        """``decide`` for a batch of requests of one charge each: ``(now_us, one Single per charge)``.
+
+        The lean form for callers that describe the answers themselves. Their counters are not shadow.
+        """
+        ...
+
     def refund(self, receipts: Sequence[Receipt]) -> int:
         """Give back what is due of each receipt; returns how many counters changed. Never creates a key."""
         ...
@@ -93,4 +109,19 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release what the store holds; a closed store raises StoreError."""
+        ...
+
+
+@runtime_checkable
+class HitStore(Protocol):
+    """An optional ability: saying only yes or no, for one counter, in as little time as the store can."""
+
+    def hitter(
+        self, counter: Counter, keys: Mapping[str, str], otherwise: Callable[[str, int], bool]
+    ) -> Callable[[str, int], bool]:
+        """A function ``hit(name, cost=1) -> bool`` that charges the counter whose whole key is ``keys[name]``.
+
+        All keys begin with the prefix of ``counter``. The function does only what it can do fast and hands the rest to
+        ``otherwise``, having changed nothing: other costs, new counters, refusals, and the key "", which no counter has.
+        """
         ...

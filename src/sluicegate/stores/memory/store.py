@@ -8,25 +8,23 @@ a property test holds the two equal.
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from sluicegate.algorithms.spec import State
 from sluicegate.bounds import MEMORY_COUNTERS_CEILING, MEMORY_COUNTERS_MAX
 from sluicegate.clock import Clock
 from sluicegate.errors import ConfigurationError, StoreError
-from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request
-from sluicegate.stores.memory.answer import MemoryAnswer
+from sluicegate.stores.answer import StateAnswer
+from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
+from sluicegate.stores.locks import Locked
 from sluicegate.stores.memory.stats import MemoryStats
 from sluicegate.stores.memory.table import ALWAYS_US, CounterTable, Entry
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore:
+class MemoryStore(Locked):
     """Counters in this process, at most ``max_counters`` of them, dated by ``clock``.
 
     Guarantees: atomic per request and per batch under threads; no background thread; expired counters are removed by later
@@ -37,19 +35,18 @@ class MemoryStore:
     Not shared between processes: a forked child continues with its own copy of the counters, and pickling is refused.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_now_us", "_table", "clock", "closed", "max_counters", "stats")
+    __slots__ = ("_now_us", "_table", "clock", "closed", "max_counters", "stats")
 
     def __init__(self, clock: Clock, *, max_counters: int = MEMORY_COUNTERS_MAX) -> None:
         if type(max_counters) is not int or not 1 <= max_counters <= MEMORY_COUNTERS_CEILING:
             raise ConfigurationError(f"max_counters: want 1 to {MEMORY_COUNTERS_CEILING}, got {max_counters!r}")
+        super().__init__()
         self.clock = clock
         self.max_counters = max_counters
         self.stats = MemoryStats()
         self.closed = False
         self._now_us = clock.now_us
-        self._lock = threading.Lock()
         self._table = CounterTable(max_counters, self.stats)
-        _stores.add(self)
 
     def __len__(self) -> int:
         """Counters held, expired ones that are not swept yet included."""
@@ -85,24 +82,55 @@ class MemoryStore:
                 answers.append(self._decide(request, now_us, peek=peek) if answer is None else answer)
         return answers
 
-    def hitter(self, counter: Counter) -> Callable[[str, int], bool]:
-        """A function ``hit(subject, cost) -> bool`` for one counter: ``decide_one(...).admitted`` without the answer."""
-        _, spec, prefix, *_ = counter
-        admit, table, stats, now_us_of = spec.admit, self._table, self.stats, self._now_us
+    def decide_singles(self, charges: Sequence[Charge], *, peek: bool = False) -> tuple[int, list[Single]]:
+        """Decide a batch of requests of one charge each, under one lock and one reading of time."""
+        singles: list[Single] = []
+        append = singles.append
+        with self._lock:
+            now_us = self._now_us()
+            table = self._table
+            if now_us >= table.wake_us:
+                self._prepare(now_us)
+            fast = 0
+            for charge in charges:
+                counter, subject, cost = charge
+                entry = None if peek else table.young.get(counter[2] + subject)
+                if entry is not None:
+                    spec = entry.spec
+                    if spec is counter[1]:
+                        state = spec.admit(entry.state, now_us, cost)
+                        if state is not None:
+                            entry.state = state
+                            append((True, state))
+                            fast += 1
+                            continue
+                answer = self._decide((charge,), now_us, peek=peek)
+                append((answer.admitted, answer.states[0]))
+            self.stats.decisions += fast
+        return now_us, singles
 
-        def hit(subject: str, cost: int) -> bool:
-            with self._lock:
-                now_us = now_us_of()
-                if now_us >= table.wake_us:
-                    self._prepare(now_us)
-                entry = table.young.get(prefix + subject)
-                if entry is not None and entry.spec is spec:
-                    state = admit(entry.state, now_us, cost)
-                    if state is not None:
-                        entry.state = state
-                        stats.decisions += 1
-                        return True
-                return self._decide(((counter, subject, cost),), now_us, peek=False).admitted
+    def hitter(
+        self, counter: Counter, keys: Mapping[str, str], otherwise: Callable[[str, int], bool]
+    ) -> Callable[[str, int], bool]:
+        """See ``HitStore``. Serves cost 1 on a young counter of the same spec that admits it."""
+        spec = counter.spec
+        admit, table, stats, now_us_of = spec.admit, self._table, self.stats, self._now_us
+        one = 1
+
+        def hit(name: str, cost: int = 1) -> bool:
+            if cost is one:
+                key = keys[name]
+                with self._lock:
+                    entry = table.young.get(key)
+                    if entry is not None and entry.spec is spec:
+                        now_us = now_us_of()
+                        if now_us < table.wake_us:
+                            state = admit(entry.state, now_us, 1)
+                            if state is not None:
+                                entry.state = state
+                                stats.decisions += 1
+                                return True
+            return otherwise(name, cost)
 
         return hit
 
@@ -150,7 +178,7 @@ class MemoryStore:
             raise StoreError("the memory store is closed", transient=False)
         self._table.tidy(now_us)
 
-    def _decide_fast(self, request: Request, now_us: int) -> MemoryAnswer | None:
+    def _decide_fast(self, request: Request, now_us: int) -> StateAnswer | None:
         """Decide where every counter is young and of the same spec and admits; else None, and nothing has changed."""
         young = self._table.young
         if len(request) == 1:
@@ -163,7 +191,7 @@ class MemoryStore:
                 return None
             entry.state = state
             self.stats.decisions += 1
-            return MemoryAnswer(True, now_us, request, (state,))
+            return StateAnswer(True, now_us, request, (state,))
         entries: list[Entry] = []
         states: list[State] = []
         for counter, subject, cost in request:
@@ -181,9 +209,9 @@ class MemoryStore:
         for entry, state in zip(entries, states):  # noqa: B905 -- equally long, and strict costs a tenth
             entry.state = state
         self.stats.decisions += 1
-        return MemoryAnswer(True, now_us, request, states)
+        return StateAnswer(True, now_us, request, states)
 
-    def _decide(self, request: Request, now_us: int, *, peek: bool) -> MemoryAnswer:
+    def _decide(self, request: Request, now_us: int, *, peek: bool) -> StateAnswer:
         """Read every counter, decide every charge, then charge all or none."""
         self.stats.decisions += 1
         read: list[tuple[Entry | None, State | None, bool]] = []
@@ -204,7 +232,7 @@ class MemoryStore:
                 self._write(charge, written, entry, now_us)
             states.append(state if written is None else written)
             notes.append((0 if passes and written is None else charge[2], passes))
-        return MemoryAnswer(admitted, now_us, request, states, notes, admitted and not peek)
+        return StateAnswer(admitted, now_us, request, states, notes, admitted and not peek)
 
     def _penalty(self, charge: Charge, state: State | None, now_us: int, *, passes: bool) -> State | None:
         """What a refused request writes to one of its counters: nothing, unless it refused and counts refusals.
@@ -243,16 +271,3 @@ class MemoryStore:
         else:
             entry.state = state
             self._table.renew(key, entry, now_us)
-
-
-_stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
-
-
-def _renew_locks() -> None:
-    """In a forked child the thread that may have held a lock does not exist; nobody would ever release it."""
-    for store in list(_stores):
-        store._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)

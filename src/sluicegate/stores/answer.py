@@ -1,4 +1,4 @@
-"""The answer of a memory store, described only when somebody asks."""
+"""An answer kept as counter states, described only when somebody asks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sluicegate.algorithms.spec import State
 from sluicegate.algorithms.verdict import Verdict
 from sluicegate.stores.base import Receipt, Request
 
-__all__ = ["MemoryAnswer"]
+__all__ = ["StateAnswer"]
 
 
-class MemoryAnswer(msgspec.Struct, frozen=True, gc=False):
+class StateAnswer(msgspec.Struct, frozen=True, gc=False):
     """What was decided, with the states it was decided on. It refers to no live counter, so it never changes.
 
     ``states`` has one state per charge, as it stood after the decision. ``notes`` has one ``(cost, passes)`` per charge:
@@ -27,6 +27,12 @@ class MemoryAnswer(msgspec.Struct, frozen=True, gc=False):
     states: Sequence[State | None]
     notes: Sequence[tuple[int, bool]] | None = None
     charged: bool = True
+
+    @property
+    def unanimous(self) -> bool:
+        """Every charge passed, shadow ones included."""
+        notes = self.notes
+        return notes is None or all(passes for _, passes in notes)
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """One verdict per charge, in order."""

@@ -1,0 +1,124 @@
+"""A limiter without a rules file: one quota, and a key that says whose."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from sluicegate.bounds import COUNTER_MEMO_MAX, KEY_CHARS_MAX, SUBJECT_CHARS_MAX
+from sluicegate.errors import ConfigurationError, InvalidRequest
+from sluicegate.limiter.plan import Plan, check_cost
+from sluicegate.rules.model import FailurePolicy, Match, Per, Quota, Rule, RuleSet, Scope
+from sluicegate.rules.quota import QuotaError, parse_quota
+from sluicegate.stores.base import Counter
+from sluicegate.stores.keys import counter_prefix, subject_of
+
+__all__ = ["KEY_DIMENSION", "CounterKeys", "KeyedPlanner", "quota_rules"]
+
+KEY_DIMENSION = "attrs.key"
+"""The dimension of ``per`` under which the key of a quota limiter appears in its rule set."""
+
+
+def quota_rules(
+    quota: str, *, algorithm: str, name: str, version: int, on_store_failure: str = FailurePolicy.LOCAL.value
+) -> RuleSet:
+    """The rule set that a quota limiter stands for: one rule, one counter per key.
+
+    Raises ConfigurationError naming what cannot be read.
+    """
+    try:
+        parsed: Quota = parse_quota(quota, algorithm=algorithm)
+    except QuotaError as error:
+        raise ConfigurationError(f"quota: {error}") from error
+    try:
+        policy = FailurePolicy(on_store_failure)
+    except ValueError:
+        names = ", ".join(FailurePolicy)
+        raise ConfigurationError(f"on_store_failure: want one of {names}, got {on_store_failure!r}") from None
+    rule = Rule(
+        name=name,
+        scope=Scope.IDENTITY,
+        match=Match(),
+        per=Per((KEY_DIMENSION,)),
+        quotas=MappingProxyType({None: parsed}),
+        algorithm=algorithm,
+        on_store_failure=policy,
+    )
+    return RuleSet(rules=(rule,), version=version, source="quota")
+
+
+def subject_of_key(key: object) -> str:
+    """The subject of a caller's key; raises InvalidRequest("key") for what is not a key."""
+    if not isinstance(key, str):
+        raise InvalidRequest("key", f"this limiter was made from a quota: want a str, got {type(key).__name__}")
+    if not key:
+        raise InvalidRequest("key", "must not be empty: an empty key would be shared by everybody who has none")
+    if len(key) > KEY_CHARS_MAX:
+        raise InvalidRequest("key", f"has {len(key)} characters, at most {KEY_CHARS_MAX} are allowed")
+    return subject_of(((KEY_DIMENSION, key),))
+
+
+class KeyedPlanner:
+    """Plans for keys: the counterpart of an engine's ``plan`` for facts. The rule set has exactly one rule."""
+
+    __slots__ = ("_subjects", "counters", "version")
+
+    def __init__(self, ruleset: RuleSet, namespace: str) -> None:
+        (rule,) = ruleset.rules
+        specs = rule.quotas[None].specs
+        self.version = ruleset.version
+        self.counters = tuple(
+            Counter(name, spec, counter_prefix(namespace, name, spec.algorithm, spec.shape), on_change=rule.on_change)
+            for name, spec in zip(_names(rule.name, len(specs)), specs, strict=True)
+        )
+        self._subjects: dict[str, str] = {}
+
+    def plan(self, key: object, cost: int, *, peek: bool = False) -> Plan:
+        """The charges of one call with this key."""
+        cost = check_cost(cost, least=0 if peek else 1)
+        subject = self._subjects.get(key) if isinstance(key, str) else None
+        if subject is None:
+            subject = subject_of_key(key)
+            if len(subject) <= SUBJECT_CHARS_MAX:
+                if len(self._subjects) >= COUNTER_MEMO_MAX:
+                    self._subjects.clear()
+                self._subjects[str(key)] = subject
+        return Plan([(counter, subject, cost) for counter in self.counters], None, self.version)
+
+
+class CounterKeys(dict[str, str]):
+    """The whole key of a counter by the caller's key, for the fast path; a full memo is emptied.
+
+    After ``retire`` it knows no key and gives "", which no counter has: whoever still holds a fast path made for an
+    earlier quota is thereby sent the long way round, at no cost to those whose path is current.
+    """
+
+    __slots__ = ("_prefix", "_retired")
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._retired = False
+
+    def __missing__(self, name: str) -> str:
+        key = self._prefix + subject_of_key(name)
+        if len(name) <= SUBJECT_CHARS_MAX:
+            if len(self) >= COUNTER_MEMO_MAX:
+                self.clear()
+            self[name] = key
+        # Looked at last: another thread may have retired the memo while the entry was made.
+        if self._retired:
+            self.clear()
+            return ""
+        return key
+
+    def retire(self) -> None:
+        """Send every later hit the long way."""
+        self._retired = True
+        self.clear()
+
+    def restore(self) -> None:
+        """Serve the fast path again."""
+        self._retired = False
+
+
+def _names(rule: str, parts: int) -> list[str]:
+    return [rule] if parts <= 1 else [f"{rule}#{number}" for number in range(1, parts + 1)]

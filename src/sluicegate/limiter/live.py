@@ -1,0 +1,76 @@
+"""Everything of a limiter that follows from its rules: made once per rule set, swapped whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from sluicegate.clock import Clock
+from sluicegate.errors import InvalidRequest
+from sluicegate.limiter.engine import Engine
+from sluicegate.limiter.keyed import CounterKeys, KeyedPlanner
+from sluicegate.limiter.plan import Plan
+from sluicegate.rules.facts import Facts
+from sluicegate.rules.identity import IdentityResolver
+from sluicegate.rules.model import FailurePolicy, RuleSet
+from sluicegate.stores.base import Counter
+
+__all__ = ["Live", "facts_of"]
+
+
+class Live:
+    """One rule set in service. Immutable, so whoever read it once works with rules that belong together.
+
+    ``keyed`` is the planner of a quota limiter, else None. Raises ConfigurationError where the rules cannot be served.
+    """
+
+    __slots__ = ("engine", "keyed", "keys", "resolver", "ruleset", "unlimited", "version")
+
+    def __init__(self, ruleset: RuleSet, *, namespace: str, clock: Clock, base_dir: Path | None, keyed: bool) -> None:
+        self.ruleset = ruleset
+        self.version = ruleset.version
+        self.engine = Engine(ruleset, namespace)
+        self.resolver = IdentityResolver.for_rules(ruleset, clock=clock, base_dir=base_dir)
+        self.keyed = KeyedPlanner(ruleset, namespace) if keyed else None
+        self.keys: CounterKeys | None = None
+        """Whole counter keys for the fast path of ``hit``, where there is one."""
+        if self.keyed is not None and len(self.keyed.counters) == 1:
+            self.keys = CounterKeys(self.keyed.counters[0].prefix)
+        self.unlimited = Plan([], None, ruleset.version)
+
+    def plan(self, facts_or_key: object, cost: int, *, peek: bool) -> Plan:
+        """The charges of one request; raises InvalidRequest naming what cannot be decided."""
+        if self.keyed is not None:
+            return self.keyed.plan(facts_or_key, cost, peek=peek)
+        facts = facts_or_key if isinstance(facts_or_key, Facts) else facts_of(facts_or_key)
+        return self.engine.plan(facts, cost, peek=peek)
+
+    def policy_of(self, counter: Counter) -> FailurePolicy:
+        """What the counter's rule does without its store; counters of no rule are decided locally."""
+        if self.keyed is not None:
+            return self.ruleset.rules[0].on_store_failure
+        try:
+            return self.engine.rule_of(counter.name).on_store_failure
+        except KeyError:
+            return FailurePolicy.LOCAL
+
+
+def facts_of(facts: object) -> Facts:
+    """Facts from what a caller passed: Facts, or a mapping with the fields of Facts."""
+    if isinstance(facts, Facts):
+        return facts
+    if isinstance(facts, str):
+        raise InvalidRequest(
+            "facts", "this limiter decides by rules: want Facts or a dict, got a str; a quota limiter takes keys"
+        )
+    if not isinstance(facts, dict):
+        raise InvalidRequest("facts", f"want Facts or a dict, got {type(facts).__name__}")
+    for name in facts:
+        if name not in Facts.__struct_fields__:
+            raise InvalidRequest(f"facts.{name}", f"unknown field; known are {', '.join(Facts.__struct_fields__)}")
+    try:
+        return msgspec.convert(facts, Facts)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        raise InvalidRequest("facts" + path.rstrip("`"), message) from None

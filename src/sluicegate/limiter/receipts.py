@@ -1,0 +1,74 @@
+"""Receipts: what has to be kept so that a charge can be given back, once."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sluicegate.bounds import RECEIPT_TTL_US, RECEIPTS_MAX
+from sluicegate.clock import Clock
+from sluicegate.errors import ReceiptUnknown
+from sluicegate.stores.base import Receipt, Store
+from sluicegate.stores.locks import Locked
+
+__all__ = ["Receipts"]
+
+_ID_BYTES = 16
+
+
+class _Kept(NamedTuple):
+    expires_us: int
+    store: Store
+    receipts: Sequence[Receipt]
+
+
+class Receipts(Locked):
+    """Charges by an id that cannot be guessed, for ``RECEIPT_TTL_US``, at most ``max_receipts`` of them.
+
+    In this process only: a receipt is good where it was given. ``dropped`` counts receipts that were forgotten early
+    because the table was full. Safe under threads; ids are random, so an id is no statement about order or number.
+    """
+
+    __slots__ = ("_clock", "_kept", "_max", "_order", "_ttl_us", "dropped")
+
+    def __init__(self, clock: Clock, *, max_receipts: int = RECEIPTS_MAX, ttl_us: int = RECEIPT_TTL_US) -> None:
+        super().__init__()
+        self._clock = clock
+        self._max = max_receipts
+        self._ttl_us = ttl_us
+        self._kept: dict[str, _Kept] = {}
+        # Ids in order of expiry, used ones included until their turn comes; each call removes at most two.
+        self._order: deque[tuple[int, str]] = deque()
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def give(self, store: Store, receipts: Sequence[Receipt]) -> str:
+        """Keep these charges, made in ``store``, and return the id that gives them back."""
+        decision_id = secrets.token_urlsafe(_ID_BYTES)
+        now_us = self._clock.monotonic_us()
+        expires_us = now_us + self._ttl_us
+        with self._lock:
+            order = self._order
+            for _ in range(2):
+                if order and (order[0][0] <= now_us or len(order) >= self._max):
+                    oldest_us, oldest = order.popleft()
+                    if self._kept.pop(oldest, None) is not None and oldest_us > now_us:
+                        self.dropped += 1
+            self._kept[decision_id] = _Kept(expires_us, store, receipts)
+            order.append((expires_us, decision_id))
+        return decision_id
+
+    def redeem(self, decision_id: str) -> int:
+        """Give the charges back; returns how many counters changed (0: time has given everything back already).
+
+        Good once: raises ReceiptUnknown for every later call, and for an id that is unknown or has expired.
+        """
+        with self._lock:
+            kept = self._kept.pop(decision_id, None)
+        if kept is None or kept.expires_us <= self._clock.monotonic_us():
+            raise ReceiptUnknown
+        return kept.store.refund(kept.receipts)

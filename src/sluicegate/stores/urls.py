@@ -1,0 +1,51 @@
+"""From a store's URL to a store: the one place that knows which schemes exist."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, urlsplit
+
+from sluicegate.bounds import MEMORY_COUNTERS_MAX
+from sluicegate.clock import Clock
+from sluicegate.errors import ConfigurationError
+from sluicegate.stores.base import Store
+from sluicegate.stores.memory import MemoryStore
+
+__all__ = ["open_store"]
+
+_PLANNED = {"redis": "Redis", "rediss": "Redis", "redis+cluster": "Redis Cluster", "redis+sentinel": "Redis Sentinel"}
+
+
+def open_store(url: str, clock: Clock) -> Store:
+    """The store that ``url`` names.
+
+    ``memory://`` keeps counters in this process; ``memory://?max_counters=N`` bounds them. ``clock`` dates the counters
+    of a store that has no time of its own. Raises ConfigurationError for anything else; credentials in a URL are never
+    part of a message.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigurationError(f"store: not a URL ({error}); want memory://") from None
+    if parts.scheme in _PLANNED:
+        raise ConfigurationError(
+            f"store: {parts.scheme}:// is not available, this version has no {_PLANNED[parts.scheme]} store yet; "
+            "use memory://"
+        )
+    if parts.scheme != "memory":
+        raise ConfigurationError(f"store: want memory://, got a URL with the scheme {parts.scheme!r}")
+    if parts.netloc or parts.path.strip("/") or parts.fragment:
+        raise ConfigurationError("store: memory:// takes no host, path or fragment, only ?max_counters=N")
+    return MemoryStore(clock, max_counters=_max_counters(parts.query))
+
+
+def _max_counters(query: str) -> int:
+    max_counters = None
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name != "max_counters":
+            raise ConfigurationError(f"store: memory:// has no parameter {name!r}, only max_counters")
+        if max_counters is not None:
+            raise ConfigurationError("store: max_counters is given twice")
+        if not (value.isascii() and value.isdecimal()):
+            raise ConfigurationError(f"store: max_counters: want a whole number, got {value!r}")
+        max_counters = int(value[:20])
+    return MEMORY_COUNTERS_MAX if max_counters is None else max_counters
