@@ -4,17 +4,19 @@ from fractions import Fraction
 from typing import Protocol
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.algorithms import FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, Spec, State, TokenBucket, decide
 
 START_US = 1_700_000_000_000_000
 
-HISTORIES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 7)), min_size=1, max_size=40)
+HISTORIES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 7)), min_size=1, max_size=60)
 LIMITS = st.integers(1, 6)
 WINDOWS = st.integers(1, 60)
 SUBS = st.integers(1, 7)
+
+many = settings(max_examples=max(250, settings().max_examples))
 
 
 class Model(Protocol):
@@ -116,12 +118,14 @@ def agree(spec: Spec, model: Model, history: list[tuple[int, int]]) -> None:
         assert fits or verdict.remaining == before
 
 
+@many
 @given(st.builds(TokenBucket, LIMITS, st.integers(1, 7), WINDOWS), HISTORIES)
 def test_token_bucket_is_a_level(spec: TokenBucket, history: list[tuple[int, int]]) -> None:
     """GCRA on an integer TAT answers as a level in exact fractions does."""
     agree(spec, Level(spec), history)
 
 
+@many
 @given(
     st.builds(
         LeakyBucket,
@@ -138,6 +142,7 @@ def test_leaky_bucket_is_a_queue(spec: LeakyBucket, history: list[tuple[int, int
     agree(spec, Queue(spec), history)
 
 
+@many
 @given(
     st.one_of(
         st.builds(FixedWindow, LIMITS, WINDOWS),
@@ -152,6 +157,7 @@ def test_windows_count_what_they_say(spec: Spec, history: list[tuple[int, int]])
     agree(spec, Times(spec), history)
 
 
+@many
 @given(st.builds(LeakyBucket, LIMITS, st.integers(1, 7), WINDOWS, max_delay_us=st.integers(0, 90)), HISTORIES)
 def test_leaky_starts_are_spaced(spec: LeakyBucket, history: list[tuple[int, int]]) -> None:
     """Starts (arrival + delay) are cost / rate apart, to less than a microsecond, and no delay exceeds the maximum."""

@@ -52,7 +52,11 @@ def carried(used: int, *, old: tuple[int, int], new: tuple[int, int], how: OnCha
 
 
 def most_admitted(capacity: int, tokens: int, period_us: int, interval_us: int) -> int:
-    """What a bucket admits at most in ``[s, s + interval_us)``: first and last hit differ by ``interval_us - 1``."""
+    """What a bucket admits at most in ``[s, s + interval_us)``: first and last hit differ by ``interval_us - 1``.
+
+    Reached by a caller who asks all the time, if a microsecond's refill fits beside a fraction of a token:
+    ``tokens <= (capacity - 1) * period_us``.
+    """
     return capacity + (interval_us - 1) * tokens // period_us if interval_us > 0 else 0
 
 

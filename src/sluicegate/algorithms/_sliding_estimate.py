@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sluicegate.bounds import CAPACITY_MAX, NOW_US_MAX
+from sluicegate.bounds import CAPACITY_MAX, CLOCK_BEHIND_US_MAX, NOW_US_MAX
 
 __all__ = ["Estimate"]
 
@@ -22,9 +22,9 @@ class Estimate:
     window_us: int
 
     def at(self, state: _Pair | None, now_us: int) -> _Pair:
-        """The state as of the window of now.
+        """The state as of the window of now, or of its own while a clock that went back is catching up.
 
-        A window from the future counts whole, as current: its share of the past cannot be known.
+        Where the clock was set back all counts as current: what share of it lies how far back cannot be known.
         """
         window_us = self.window_us
         start_us = now_us - now_us % window_us
@@ -34,18 +34,24 @@ class Estimate:
         if written_us == start_us:
             return state
         if written_us > start_us:
+            if written_us - now_us <= CLOCK_BEHIND_US_MAX:
+                return state
             return start_us, min(current + previous, self.limit), 0
         return start_us, 0, current if written_us + window_us == start_us else 0
 
     def used(self, state: _Pair, now_us: int) -> int:
         """The estimate of a state that is ``at`` now."""
         start_us, current, previous = state
-        return current - (-previous * (self.window_us - now_us + start_us) // self.window_us)
+        return current - (-previous * self._overlap_us(start_us, now_us) // self.window_us)
+
+    def _overlap_us(self, start_us: int, now_us: int) -> int:
+        """The part of the window before that is in view: all of it until the clock has caught up with the start."""
+        return self.window_us - max(now_us - start_us, 0)
 
     def admit(self, state: _Pair | None, now_us: int, cost: int) -> _Pair | None:
         start_us, current, previous = self.at(state, now_us)
         current += cost
-        overlap_us = self.window_us - now_us + start_us
+        overlap_us = self._overlap_us(start_us, now_us)
         if current - (-previous * overlap_us // self.window_us) > self.limit:
             return None
         return start_us, current, previous
@@ -81,8 +87,8 @@ class Estimate:
         """The state, used at most the limit; the older count gives way."""
         start_us, current, previous = state
         current = min(current, self.limit)
-        overlap_us = self.window_us - now_us + start_us
-        return start_us, current, min(previous, (self.limit - current) * self.window_us // overlap_us)
+        room = (self.limit - current) * self.window_us // self._overlap_us(start_us, now_us)
+        return start_us, current, min(previous, room)
 
     def refund(self, state: _Pair, cost: int, charged_us: int) -> _Pair:
         """Takes the tokens out of the window of the charge."""
@@ -106,7 +112,9 @@ class Estimate:
         if windows == 2:
             overlap_us = self.window_us - (interval_us - 2)
             return 2 * self.limit - -(-self.limit * overlap_us // self.window_us)
-        return windows * self.limit - (windows - 1)
+        # A window that follows a used one loses at least one token to its weight; one that follows an unused one may be
+        # full, but then the unused one gave up its whole limit. Where that is 1, every other window is full.
+        return max(windows * self.limit - (windows - 1), self.limit * -(-windows // 2))
 
     def state_bytes(self) -> int:
         return sys.getsizeof((0, 0, 0)) + sys.getsizeof(NOW_US_MAX) + 2 * sys.getsizeof(CAPACITY_MAX)

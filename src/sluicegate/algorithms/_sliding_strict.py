@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
-from sluicegate.bounds import CAPACITY_MAX, NOW_US_MAX
+from sluicegate.bounds import CAPACITY_MAX, CLOCK_BEHIND_US_MAX, NOW_US_MAX
 
 __all__ = ["Strict"]
 
@@ -28,7 +28,10 @@ class Strict:
     step_us: int
 
     def at(self, state: _Counts | None, now_us: int) -> _Counts:
-        """The counts as of the sub-window of now; those of later ones (the clock was stepped back) count as now's."""
+        """The counts as of the sub-window of now, or of their own while a clock that went back is catching up.
+
+        Where the clock was set back, the counts of sub-windows that have not begun are taken into that of now.
+        """
         number = now_us // self.step_us
         kept = self.sub_windows + 1
         if state is None:
@@ -37,6 +40,8 @@ class Strict:
         if passed == 0:
             return state
         if passed < 0:
+            if state[0] * self.step_us - now_us <= CLOCK_BEHIND_US_MAX:
+                return state
             ahead = min(-passed, self.sub_windows)
             return number, sum(state[1 : 2 + ahead]), *state[2 + ahead :], *[0] * ahead
         passed = min(passed, kept)

@@ -15,7 +15,7 @@ from sluicegate.algorithms import _calendar
 from sluicegate.algorithms._fields import check_capacity, check_integer
 from sluicegate.algorithms.spec import OnChange, Spec
 from sluicegate.algorithms.verdict import Outcome, Verdict
-from sluicegate.bounds import CAPACITY_MAX, NOW_US_MAX, WINDOW_US_MAX
+from sluicegate.bounds import CAPACITY_MAX, CLOCK_BEHIND_US_MAX, NOW_US_MAX, WINDOW_US_MAX
 
 __all__ = ["FixedWindow"]
 
@@ -34,8 +34,9 @@ class FixedWindow:
     zone ``tz``; ``window_us`` is then the unit's nominal length (1, 7, 30 or 365 days), used for display only.
 
     In any interval of D microseconds at most ``limit * (ceil((D - 1) / window_us) + 1)`` tokens are admitted: twice the
-    limit around an edge. State: (start of the window in microseconds, count). A window that starts after now was
-    written before the clock was stepped back: its count is taken into the window of now. ValueError names a bad number.
+    limit around an edge. State: (start of the window in microseconds, count). A window that has
+    not begun was written before the clock went back: up to ``bounds.CLOCK_BEHIND_US_MAX`` before its start it counts on,
+    earlier its count is taken into the window of now. ValueError names a bad number.
     """
 
     algorithm: ClassVar[str] = "fixed_window"
@@ -92,7 +93,7 @@ class FixedWindow:
         """The window and its count after the charge, or None when it does not fit now."""
         if state is not None:
             start_us, count = state
-            if 0 <= now_us - start_us < self._shortest_us:
+            if -CLOCK_BEHIND_US_MAX <= now_us - start_us < self._shortest_us:
                 count += cost
                 return (start_us, count) if count <= self.limit else None
         start_us, count = self._at(state, now_us)
@@ -100,15 +101,13 @@ class FixedWindow:
         return (start_us, count) if count <= self.limit else None
 
     def _at(self, state: tuple[int, int] | None, now_us: int) -> tuple[int, int]:
-        """The window of now with its count: 0 after a window that has ended, kept from one that has not begun."""
+        """The window to count in: that of now, with the count of one it was taken from if the clock was set back."""
         if state is None:
             return self.bounds_us(now_us)[0], 0
         start_us, count = state
-        if start_us <= now_us:
-            if now_us < self._end_us(start_us):
-                return state
-            count = 0
-        return self.bounds_us(now_us)[0], count
+        if now_us >= self._end_us(start_us):
+            return self.bounds_us(now_us)[0], 0
+        return state if start_us - now_us <= CLOCK_BEHIND_US_MAX else (self.bounds_us(now_us)[0], count)
 
     def verdict(self, state: tuple[int, int] | None, now_us: int, cost: int, admitted: bool) -> Verdict:
         """``reset_after_us`` is the time until the window ends."""
@@ -122,8 +121,8 @@ class FixedWindow:
         return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
 
     def clamp(self, state: tuple[int, int], now_us: int) -> tuple[int, int]:
-        """The state, moved into the window of now if its own has not begun."""
-        return state if state[0] <= now_us else self._at(state, now_us)
+        """The state, its count moved into the window of now where the clock was set back."""
+        return state if state[0] - now_us <= CLOCK_BEHIND_US_MAX else self._at(state, now_us)
 
     def expires_us(self, state: tuple[int, int]) -> int:
         """The end of the window."""

@@ -19,7 +19,7 @@ from sluicegate.algorithms import _bucket
 from sluicegate.algorithms._fields import check_integer
 from sluicegate.algorithms.spec import OnChange, Spec
 from sluicegate.algorithms.verdict import Outcome, Verdict
-from sluicegate.bounds import DELAY_US_MAX, NOW_US_MAX
+from sluicegate.bounds import CLOCK_BEHIND_US_MAX, DELAY_US_MAX, NOW_US_MAX
 
 __all__ = ["LeakyBucket"]
 
@@ -36,7 +36,7 @@ class LeakyBucket:
     up to the microsecond, so two starts may be closer than the exact spacing by less than one; the error does not add
     up. Shape, reduction and ranges are the token bucket's. State: (time the queue is empty, mark of the last charge);
     the mark is its store time, or ``~time`` once the charge can no longer be told apart or given back. A queue longer
-    than its capacity was written before the clock was stepped back and counts as full.
+    than its capacity was written before the clock went back and is read as the token bucket's TAT.
     """
 
     algorithm: ClassVar[str] = "leaky_bucket"
@@ -48,6 +48,7 @@ class LeakyBucket:
     nodelay: bool = False
     window_us: int = field(init=False, repr=False, compare=False)
     _drain: int = field(init=False, repr=False, compare=False)
+    _ahead: int = field(init=False, repr=False, compare=False)
     # The longest queue, in units, that a request may find before it.
     _patience: int = field(init=False, repr=False, compare=False)
 
@@ -59,6 +60,7 @@ class LeakyBucket:
         object.__setattr__(self, "period_us", period_us)
         object.__setattr__(self, "window_us", window_us)
         object.__setattr__(self, "_drain", drain)
+        object.__setattr__(self, "_ahead", drain + CLOCK_BEHIND_US_MAX * tokens)
         object.__setattr__(self, "_patience", drain if self.nodelay else min(self.max_delay_us * tokens, drain))
 
     @property
@@ -81,8 +83,11 @@ class LeakyBucket:
         return (empty, _marked(mark, now_us)) if empty <= now + self._drain else None
 
     def _queue(self, state: tuple[int, int] | None, now_us: int) -> int:
-        """Units of time the outlet is taken from now on."""
-        return 0 if state is None else min(max(state[0] - now_us * self.tokens, 0), self._drain)
+        """Units of time the outlet is taken from now on; more than a drain only while the clock is catching up."""
+        if state is None:
+            return 0
+        queue = state[0] - now_us * self.tokens
+        return max(queue, 0) if queue <= self._ahead else self._drain
 
     def verdict(self, state: tuple[int, int] | None, now_us: int, cost: int, admitted: bool) -> Verdict:
         """``reset_after_us`` of a pass is the time until the queue is empty; a peek (cost 0) has no delay."""
@@ -99,9 +104,9 @@ class LeakyBucket:
         return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
 
     def clamp(self, state: tuple[int, int], now_us: int) -> tuple[int, int]:
-        """The queue, at most a full one from now."""
-        full = now_us * self.tokens + self._drain
-        return state if state[0] <= full else (full, _spent(state[1]))
+        """The queue, or a full one from now where it was written before the clock was set back."""
+        now = now_us * self.tokens
+        return state if state[0] <= now + self._ahead else (now + self._drain, _spent(state[1]))
 
     def expires_us(self, state: tuple[int, int]) -> int:
         """When the queue is empty."""
@@ -113,7 +118,8 @@ class LeakyBucket:
         if cost > self.capacity:
             return (now, ~now_us) if state is None else state
         mark = ~now_us if state is None else _spent(_marked(state[1], now_us))
-        return now + min(self._queue(state, now_us) + cost * self.period_us, self._drain), mark
+        queue = self._queue(state, now_us)
+        return now + max(min(queue + cost * self.period_us, self._drain), queue), mark
 
     def refund(self, state: tuple[int, int], now_us: int, cost: int, charged_us: int) -> tuple[int, int]:
         """Gives the slot back only while it is the last, so that no slot is given to two requests."""
@@ -130,7 +136,7 @@ class LeakyBucket:
         if not isinstance(old, LeakyBucket):
             return None
         queue = _bucket.carried(
-            old._queue(state, now_us),
+            min(old._queue(state, now_us), old._drain),
             old=(old.period_us, old._drain),
             new=(self.period_us, self._drain),
             how=how,

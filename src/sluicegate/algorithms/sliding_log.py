@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias
 from sluicegate.algorithms._fields import check_capacity, check_integer
 from sluicegate.algorithms.spec import OnChange, Spec
 from sluicegate.algorithms.verdict import Outcome, Verdict
-from sluicegate.bounds import NOW_US_MAX, SLIDING_LOG_LIMIT_MAX, WINDOW_US_MAX
+from sluicegate.bounds import CLOCK_BEHIND_US_MAX, NOW_US_MAX, SLIDING_LOG_LIMIT_MAX, WINDOW_US_MAX
 
 __all__ = ["SlidingLog"]
 
@@ -29,8 +29,9 @@ class SlidingLog:
 
     State: (total, time, count, time, count, ...) of the accepted hits, oldest first; entries that have left the window
     are dropped by the next charge. A refusal while the whole log is live takes constant time; a charge copies the log.
-    Entries from the future (the clock was stepped back) count as of now. ValueError names a number out of range, and
-    for a limit above the cap says what to use instead.
+    Entries later than now were written before the clock went back: by up to ``bounds.CLOCK_BEHIND_US_MAX`` they stay, and
+    new hits count as of the latest; by more they are taken to now. ValueError names a number out of range, and for a
+    limit above the cap says what to use instead.
     """
 
     algorithm: ClassVar[str] = "sliding_log"
@@ -68,11 +69,10 @@ class SlidingLog:
         return _appended(log, now_us, cost)
 
     def _at(self, state: _Log, now_us: int) -> _Log:
-        """The live part of the log: without entries that have left the window, none later than now."""
+        """The live part of the log: without entries that have left the window."""
         if len(state) == 1:
             return state
-        if state[-2] > now_us:
-            state = _pulled_back(state, now_us)
+        state = self.clamp(state, now_us)
         if state[1] > now_us - self.window_us:
             return state
         gone = bisect_right(state[1::2], now_us - self.window_us)
@@ -95,8 +95,10 @@ class SlidingLog:
         return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
 
     def clamp(self, state: _Log, now_us: int) -> _Log:
-        """The log, entries later than now moved to now."""
-        return state if len(state) == 1 or state[-2] <= now_us else _pulled_back(state, now_us)
+        """The log, entries later than now moved to now where the clock was set back."""
+        if len(state) == 1 or state[-2] - now_us <= CLOCK_BEHIND_US_MAX:
+            return state
+        return _pulled_back(state, now_us)
 
     def expires_us(self, state: _Log) -> int:
         """When the last token has left the window; 0 of an empty log."""
@@ -146,9 +148,9 @@ class SlidingLog:
 
 
 def _appended(log: _Log, now_us: int, cost: int) -> _Log:
-    """The log with one more hit, whose time is not before any in it."""
+    """The log with one more hit, at the latest time in it if the clock is behind that."""
     total = log[0] + cost
-    if len(log) > 1 and log[-2] == now_us:
+    if len(log) > 1 and log[-2] >= now_us:
         return (total, *log[1:-1], log[-1] + cost)
     return (total, *log[1:], now_us, cost)
 

@@ -32,8 +32,9 @@ class SlidingWindow:
     k / (k + 1) of it; sub-windows last ceil(window_us / k); state (number of the newest sub-window, its count, ...,
     the oldest count), k + 2 integers. Windows are aligned to the epoch.
 
-    Full recovery takes two windows (None) or k + 1 sub-windows. A state from the future (the clock was stepped back)
-    counts as of now. ValueError names a number out of range.
+    Full recovery takes two windows (None) or k + 1 sub-windows. A (sub-)window that has not begun was written before the
+    clock went back: up to ``bounds.CLOCK_BEHIND_US_MAX`` before its start it counts on, earlier the counts are taken into
+    the one of now. ValueError names a number out of range.
     """
 
     algorithm: ClassVar[str] = "sliding_window"
@@ -79,7 +80,7 @@ class SlidingWindow:
         return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
 
     def clamp(self, state: State, now_us: int) -> State:
-        """The counts, moved back to now if they are from the future."""
+        """The counts, moved to now where the clock was set back."""
         current: State = self._form.at(state, now_us)
         return current if current[0] < state[0] else state
 

@@ -36,8 +36,8 @@ class OnChange(StrEnum):
 class Spec(Protocol):
     """One algorithm with its numbers: immutable, hashable, equal when all numbers are equal.
 
-    In every method ``now_us`` is the store's time; a ``now_us`` before the state's own time counts as no time
-    passed. ``cost`` >= 1 unless said otherwise; callers validate it.
+    In every method ``now_us`` is the store's time. A ``now_us`` before the state's own time counts as no time
+    passed: it never leaves more remaining. ``cost`` >= 1 unless said otherwise; callers validate it.
     """
 
     algorithm: ClassVar[str]
@@ -73,11 +73,12 @@ class Spec(Protocol):
         ...
 
     def clamp(self, state: State, now_us: int) -> State:
-        """``state`` itself, unless it lies further ahead of now than this spec can write: then, as of now, the same use.
+        """``state`` itself, unless the clock was set back: then the same use as of now.
 
-        That happens only where the store's clock was stepped back. Every method reads a state this way; the store
-        also writes it back on a *refusal* (where the result is not ``state``), so that nobody is locked out longer
-        than one full drain or window of the new time. A clamped state never has more remaining.
+        A state that no clock within ``bounds.CLOCK_BEHIND_US_MAX`` of now can have written lies in the future. Every
+        method reads it as if it were clamped; the store also writes it back on a *refusal* (where the result is not
+        ``state``), so that nobody is locked out longer than one full drain or window of the new time, plus that
+        tolerance. A clamped state never has more remaining.
         """
         ...
 

@@ -23,6 +23,7 @@ from typing import ClassVar
 from sluicegate.algorithms import _bucket
 from sluicegate.algorithms.spec import OnChange, Spec
 from sluicegate.algorithms.verdict import Outcome, Verdict
+from sluicegate.bounds import CLOCK_BEHIND_US_MAX
 
 __all__ = ["TokenBucket"]
 
@@ -36,8 +37,9 @@ class TokenBucket:
     ``TokenBucket(5, 60, 60_000_000) == TokenBucket(5, 1, 1_000_000)``. ValueError names a number out of range.
 
     State: the TAT as one int, in units of 1/``tokens`` microseconds. Rounding is against the caller: ``remaining``
-    down, waits up to the next whole microsecond. A TAT more than a full drain ahead was written before the clock was
-    stepped back and counts as one full drain.
+    down, waits up to the next whole microsecond. A TAT more than a full drain ahead was written before the clock went
+    back: by up to ``bounds.CLOCK_BEHIND_US_MAX`` the bucket is empty until the clock has caught up, by more it counts as
+    drained now.
     """
 
     algorithm: ClassVar[str] = "token_bucket"
@@ -47,6 +49,7 @@ class TokenBucket:
     period_us: int
     window_us: int = field(init=False, repr=False, compare=False)
     _drain: int = field(init=False, repr=False, compare=False)
+    _ahead: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         tokens, period_us, window_us = _bucket.reduced(self.capacity, self.tokens, self.period_us)
@@ -54,6 +57,7 @@ class TokenBucket:
         object.__setattr__(self, "period_us", period_us)
         object.__setattr__(self, "window_us", window_us)
         object.__setattr__(self, "_drain", self.capacity * period_us)
+        object.__setattr__(self, "_ahead", self.capacity * period_us + CLOCK_BEHIND_US_MAX * tokens)
 
     @property
     def shape(self) -> str:
@@ -67,15 +71,22 @@ class TokenBucket:
         if state is None or state <= now:
             need = cost * self.period_us
             return now + need if need <= self._drain else None
-        # A TAT from the future (more than a full drain ahead) is refused by the same comparison.
+        # A TAT written before the clock went back is more than a full drain ahead, and refused by the same comparison.
         tat = state + cost * self.period_us
         return tat if tat <= now + self._drain else None
+
+    def _used(self, state: int | None, now_us: int) -> int:
+        """Units until the bucket is full; more than a drain only while the clock is catching up."""
+        if state is None:
+            return 0
+        used = state - now_us * self.tokens
+        return max(used, 0) if used <= self._ahead else self._drain
 
     def verdict(self, state: int | None, now_us: int, cost: int, admitted: bool) -> Verdict:
         """``reset_after_us`` of a pass is the time until the bucket is full again."""
         tokens, period_us, drain = self.tokens, self.period_us, self._drain
-        used = 0 if state is None else min(max(state - now_us * tokens, 0), drain)
-        remaining = (drain - used) // period_us
+        used = self._used(state, now_us)
+        remaining = max(drain - used, 0) // period_us
         if admitted:
             return Verdict(Outcome.ALLOWED, remaining, 0, -(-used // tokens))
         if cost > self.capacity:
@@ -84,8 +95,9 @@ class TokenBucket:
         return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
 
     def clamp(self, state: int, now_us: int) -> int:
-        """The TAT, at most one full drain from now."""
-        return min(state, now_us * self.tokens + self._drain)
+        """The TAT, or one full drain from now where it was written before the clock was set back."""
+        now = now_us * self.tokens
+        return state if state <= now + self._ahead else now + self._drain
 
     def expires_us(self, state: int) -> int:
         """When the bucket is full again."""
@@ -96,8 +108,8 @@ class TokenBucket:
         now = now_us * self.tokens
         if cost > self.capacity:
             return now if state is None else state
-        tat = now if state is None else max(state, now)
-        return min(tat + cost * self.period_us, now + self._drain)
+        used = self._used(state, now_us)
+        return now + max(min(used + cost * self.period_us, self._drain), used)
 
     def refund(self, state: int, now_us: int, cost: int, charged_us: int) -> int:
         """Gives back ``cost`` less what the rate has given back since the charge."""
@@ -109,7 +121,7 @@ class TokenBucket:
         if not isinstance(old, TokenBucket):
             return None
         used = _bucket.carried(
-            min(max(state - now_us * old.tokens, 0), old._drain),
+            min(old._used(state, now_us), old._drain),
             old=(old.period_us, old._drain),
             new=(self.period_us, self._drain),
             how=how,
@@ -117,7 +129,7 @@ class TokenBucket:
         return now_us * self.tokens + used if used else None
 
     def most_admitted(self, interval_us: int) -> int:
-        """``capacity + floor(rate * (interval_us - 1))``, which a greedy caller reaches; 0 of an empty interval."""
+        """``capacity + floor(rate * (interval_us - 1))``; 0 of an empty interval."""
         return _bucket.most_admitted(self.capacity, self.tokens, self.period_us, interval_us)
 
     def state_bytes(self) -> int:
