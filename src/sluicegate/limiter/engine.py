@@ -23,7 +23,7 @@ from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity.config import IdentityConfig
 from sluicegate.rules.labels import Label
 from sluicegate.rules.match import Matcher, in_order, see
-from sluicegate.rules.model import CostFrom, Match, Mode, Rule, RuleSet
+from sluicegate.rules.model import Mode, Rule, RuleSet
 from sluicegate.stores.base import Answer, Charge, Counter
 
 __all__ = ["Engine"]
@@ -130,21 +130,6 @@ class Engine:
     def rule_of(self, counter_name: str) -> Rule:
         """The rule a counter belongs to: ``api`` for ``api`` and ``api#2``. Raises KeyError for an unknown one."""
         return self._rules[counter_name]
-
-    @property
-    def headers(self) -> frozenset[str]:
-        """Lower-case names of the request headers that some rule looks at; a door need not pass others."""
-        names: set[str] = set()
-        for compiled in self._compiled:
-            rule = compiled.rule
-            match: Match | None = rule.match
-            while match is not None:
-                names.update(match.headers)
-                match = match.negate
-            names.update(d.removeprefix("header.") for d in rule.per.dimensions if d.startswith("header."))
-            if isinstance(rule.cost, CostFrom):
-                names.add(rule.cost.header)
-        return frozenset(name.lower() for name in names)
 
     def explain(self, facts: Facts, cost: int = 1) -> list[Explained]:
         """What every rule of the set says to these facts, in order of evaluation. Charges nothing; slow."""

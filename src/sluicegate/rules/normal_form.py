@@ -34,7 +34,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from sluicegate.bounds import PATH_CHARS_MAX
 
-__all__ = ["decoded", "encoded", "normal_form", "readings"]
+__all__ = ["decoded", "normal_form", "readings"]
 
 # pchar of RFC 3986 without "%" and ";".
 _PLAIN = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9\-._~!$&'()*+,=:@]++)*+/?", re.ASCII)
@@ -80,7 +80,7 @@ def decoded(text: str) -> bytes:
     return _lower(_decode(_bytes(text)))
 
 
-def encoded(segments: Sequence[bytes]) -> list[str]:
+def _encoded(segments: Sequence[bytes]) -> list[str]:
     """Segments, decoded and in lower case, as they stand in a normal form."""
     joined = b"/".join(segments)
     if joined.count(b"/") < len(segments):
@@ -98,7 +98,7 @@ def _all_readings(path: bytes) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for segments in splits:
         for variant in (_cut(segments), segments) if _CUTS.search(whole) else (segments,):
-            for read in _dot_readings(encoded(variant)):
+            for read in _dot_readings(_encoded(variant)):
                 found["/" + "/".join(read)] = None
     return tuple(found)
 

@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
+from urllib.parse import unquote
 
 from sluicegate.bounds import PATTERN_SEGMENTS_MAX, SEGMENT_WILDCARDS_MAX
-from sluicegate.rules.normal_form import decoded, encoded, normal_form, readings
+from sluicegate.rules.normal_form import decoded, normal_form, readings
 
 __all__ = ["Glob", "PathPattern", "Segment", "Wild", "normal_form", "parse_pattern", "readings", "segments_of"]
 
@@ -73,7 +74,7 @@ Segment: TypeAlias = str | Wild | Glob
 
 @dataclass(frozen=True, slots=True)
 class PathPattern:
-    """A parsed pattern. ``text`` is what the user wrote; ``segments`` hold literals in normal form."""
+    """A parsed pattern. ``text`` is what the user wrote; ``segments`` hold literals as ``segments_of`` gives them."""
 
     text: str
     segments: tuple[Segment, ...]
@@ -90,8 +91,9 @@ class PathPattern:
 
 
 def segments_of(reading: str) -> list[str]:
-    """The segments of a reading; none for ``/``."""
-    return reading[1:].split("/") if len(reading) > 1 else []
+    """The segments of a reading, none for ``/``; an encoded byte is one character again, so a wildcard cannot split it."""
+    segments = reading[1:].split("/") if len(reading) > 1 else []
+    return [unquote(segment, _ONE_BYTE) for segment in segments] if "%" in reading else segments
 
 
 def parse_pattern(text: str) -> PathPattern:
@@ -116,6 +118,7 @@ _FORBIDDEN: Final = {
     "\\": "write '/'",
     ";": "parameters are not part of the path",
 }
+_ONE_BYTE: Final = "latin-1"
 _SEPARATOR_ESCAPES: Final = frozenset(b"/\\;?#\0")
 _TOKENS = re.compile(r"(\{[^{}]*\}|\*+)")
 _NAME = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.\-]*\}", re.ASCII)
@@ -176,13 +179,13 @@ def _check_wildcard(wildcard: str, text: str) -> None:
 
 
 def _literal(token: str, text: str) -> str:
-    """A literal in normal form; a character that the normal form would cut at could never match, so it is an error."""
+    """A literal as ``segments_of`` gives it; a character that the normal form would cut at could never match, so it is an error."""
     if "{" in token or "}" in token:
         raise ValueError(f"{text!r} holds a brace without its partner")
     data = decoded(token)
     for byte in _SEPARATOR_ESCAPES.intersection(data):
         raise ValueError(f"{text!r} holds an encoded {chr(byte)!r}, which is no plain character of a path")
-    return encoded([data])[0]
+    return data.decode(_ONE_BYTE)
 
 
 def _fits(segment: Segment, actual: str) -> bool:
