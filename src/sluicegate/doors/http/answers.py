@@ -1,4 +1,4 @@
-"""What ``/v1/check`` answers: one decision as JSON text. Times are milliseconds, rounded up."""
+"""What ``/v1/check`` answers: a decision as JSON text. Times are milliseconds, rounded up."""
 
 from __future__ import annotations
 
@@ -25,29 +25,26 @@ def check_document(decision: Decision, check: Check) -> str:
     policy = check.policy
     if policy is None:
         return msgspec.json.encode(decision.to_dict()).decode()
-    text = inline_text(
-        decision.allowed,
-        decision.remaining or 0,
-        policy.texts.limit,
-        decision.reset_after_us,
-        decision.retry_after_us,
-        decision.delay_us if policy.holds else None,
-    )
+    limit = policy.texts.limit
     more = ""
+    if policy.holds:
+        more += f',"delay_ms":{-(-decision.delay_us // US_PER_MS)}'
     if decision.degraded:
         more += ',"degraded":true'
     if check.receipt:
         more += f',"decision_id":{msgspec.json.encode(decision.decision_id).decode()}'
-    return f"{text[:-1]}{more}}}" if more else text
+    # Without a counter (the limiter is switched off) all of the limit is there.
+    remaining = limit if decision.remaining is None else decision.remaining
+    retry_us = decision.retry_after_us
+    return inline_text(decision.allowed, remaining, limit, decision.reset_after_us, retry_us, more)
 
 
-def inline_text(
-    allowed: bool, remaining: int, limit: int, reset_us: int, retry_us: int | None, delay_us: int | None
-) -> str:
-    """The answer to an inline check. ``delay_us`` None: its algorithm never delays, and the member is left out."""
+def inline_text(allowed: bool, remaining: int, limit: int, reset_us: int, retry_us: int | None, more: str = "") -> str:
+    """The answer to an inline check. ``more``: further members, each with its leading comma."""
     reset_ms = -(-reset_us // US_PER_MS)
-    delay = "" if delay_us is None else f',"delay_ms":{-(-delay_us // US_PER_MS)}'
     if allowed:
-        return f'{{"allowed":true,"remaining":{remaining},"limit":{limit},"reset_ms":{reset_ms},"retry_after_ms":0{delay}}}'
-    retry = "null" if retry_us is None else -(-retry_us // US_PER_MS)
-    return f'{{"allowed":false,"remaining":{remaining},"limit":{limit},"reset_ms":{reset_ms},"retry_after_ms":{retry}{delay}}}'
+        return (
+            f'{{"allowed":true,"remaining":{remaining},"limit":{limit},"reset_ms":{reset_ms},"retry_after_ms":0{more}}}'
+        )
+    retry = "null" if retry_us is None else reset_ms
+    return f'{{"allowed":false,"remaining":{remaining},"limit":{limit},"reset_ms":{reset_ms},"retry_after_ms":{retry}{more}}}'

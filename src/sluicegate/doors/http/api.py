@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -18,28 +18,13 @@ from sluicegate.doors.http.schema import Check, Checks
 from sluicegate.doors.http.site import Route
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.problem import FieldError, problem, temporary_reduced_capacity
-from sluicegate.errors import InvalidRequest, StoreError
+from sluicegate.errors import InvalidRequest, ReceiptUnknown, StoreError
 from sluicegate.limiter.decision import Decision
-from sluicegate.rules.facts import Facts
-from sluicegate.stores.base import Charge, Counter
+from sluicegate.limiter.limiter import Limiter
 
-__all__ = ["Decider", "DecisionApi"]
+__all__ = ["DecisionApi"]
 
 _NO_STORE: Final = "Cache-Control: no-store\r\n"
-
-
-class Decider(Protocol):
-    """What this door asks of a limiter."""
-
-    def check(self, facts: Facts, cost: int = 1, *, peek: bool = False, receipt: bool = False) -> Decision: ...
-
-    def check_counter(
-        self, counter: Counter, subject: str, cost: int = 1, *, peek: bool = False, receipt: bool = False
-    ) -> Decision: ...
-
-    def check_counters_many(self, charges: Sequence[Charge]) -> Sequence[Decision]: ...
-
-    def refund(self, decision: str) -> int: ...
 
 
 class _Refund(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,7 +40,7 @@ class DecisionApi:
 
     def __init__(
         self,
-        limiter: Decider,
+        limiter: Limiter,
         headers: RateHeaders,
         stats: HttpStats,
         clock: Clock,
@@ -74,18 +59,20 @@ class DecisionApi:
         self._decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
         self._decode_refund = msgspec.json.Decoder(_Refund).decode
 
-    def routes(self) -> dict[str, Route]:
-        """Every route, by path."""
-        routes = (
+    def routes(self, *, health_only: bool = False) -> dict[str, Route]:
+        """The routes by path; ``health_only`` leaves out ``/v1``."""
+        deciding = (
             Route("/v1/check", {"POST": self.check}),
             Route("/v1/check/batch", {"POST": self.batch}),
             Route("/v1/refund", {"POST": self.refund}),
+        )
+        operating = (
             Route("/livez", {"GET": self.live}, guarded=False),
             Route("/readyz", {"GET": self.ready}, guarded=False),
             Route("/healthz", {"GET": self.ready}, guarded=False),
             Route("/metrics", {"GET": self.metrics}, guarded=False),
         )
-        return {route.path: route for route in routes}
+        return {route.path: route for route in (operating if health_only else deciding + operating)}
 
     # ------------------------------------------------------------------ checks
 
@@ -166,7 +153,9 @@ class DecisionApi:
     def refund(self, body: bytes) -> Reply:
         """``POST /v1/refund``: give back what the decision with this id charged; good once."""
         try:
-            counters = self._limiter.refund(self._decision_id(body))
+            counters = self._limiter.refund(self._decision_id(body), strict=True)
+        except ReceiptUnknown as error:
+            return problem_reply(404, problem(404, str(error), [FieldError.of(error.field, error.message)]))
         except InvalidRequest as error:
             return problem_reply(400, self._bad(error))
         except StoreError as error:

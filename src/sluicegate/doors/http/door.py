@@ -7,11 +7,12 @@ from collections.abc import Callable
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
 from sluicegate.doors.headers import RateHeaders
-from sluicegate.doors.http.api import Decider, DecisionApi
+from sluicegate.doors.http.api import DecisionApi
 from sluicegate.doors.http.protocol import HttpProtocol
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.http.site import Site
 from sluicegate.doors.http.stats import HttpStats
+from sluicegate.limiter.limiter import Limiter
 
 __all__ = ["HttpDoor"]
 
@@ -20,11 +21,12 @@ class HttpDoor:
     """``open_listener(address, door.protocol_factory)`` serves it; ``await door.connections.drain(s)`` ends it.
 
     ``health_only`` leaves out what asks for the API token: all of ``/v1``. ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for ``ready`` and ``metrics``.
+    ``health_only``: serve liveness, readiness and metrics, and no decisions.
     """
 
     def __init__(
         self,
-        limiter: Decider,
+        limiter: Limiter,
         *,
         clock: Clock,
         ready: Callable[[], tuple[bool, dict[str, object]]],

@@ -23,6 +23,7 @@ CHUNKED: Final = -1
 """The ``length`` of a body that comes in chunks."""
 
 _DIGITS: Final = re.compile(rb"[0-9]{1,15}")
+_START_LINE: Final = re.compile(rb"[A-Z][A-Z-]* [\x21-\x7e\x80-\xff]+ HTTP/[0-9]\.[0-9]\r\n")
 _SLASH: Final = ord("/")
 
 
@@ -91,11 +92,15 @@ class _Fields:
 
 def parse_head(raw: bytes, fields_max: int) -> Head:
     """Read a whole head, its closing blank line included. Raises BadHead."""
+    # A client that sent one line end too many after its last body is forgiven (RFC 9112, section 2.2).
+    raw = raw.removeprefix(b"\r\n")
     lines = raw.count(b"\r\n")
     if raw.count(b"\n") != lines or raw.count(b"\r") != lines or b"\0" in raw:
         raise BadHead(400, "the request head holds a bare CR, a bare LF or a NUL")
     if b"\n " in raw or b"\n\t" in raw:
         raise BadHead(400, "the request head holds a folded header line")
+    if _START_LINE.match(raw) is None:
+        raise BadHead(400, "the request line is not 'METHOD target HTTP/1.1' with single spaces")
     fields = _Fields(fields_max)
     parser = HttpRequestParser(fields)
     try:
