@@ -53,16 +53,20 @@ def _format_spec(spec: Spec) -> str:
 
 
 def _format_bucket(capacity: int, tokens: int, period_us: int) -> str:
-    """``capacity`` per its drain time where that is a whole number of seconds, else the rate with its burst."""
+    """``capacity`` per one unit, else the rate a second or minute, else ``capacity`` per its drain time, else the rate."""
     for name, unit_us in _UNITS:
         if capacity * period_us == tokens * unit_us:
             return f"{capacity}/{name}"
-    for name, unit_us in reversed(_UNITS):
+    short, long = _UNITS[:-3:-1], _UNITS[-3::-1]
+    for name, unit_us in short:
         if tokens * unit_us % period_us == 0:
             return _with_burst(tokens * unit_us // period_us, name, capacity)
     drain_us, rest = divmod(capacity * period_us, tokens)
     if rest == 0 and drain_us % US_PER_S == 0:
         return f"{capacity}/{format_span(drain_us)}"
+    for name, unit_us in long:
+        if tokens * unit_us % period_us == 0:
+            return _with_burst(tokens * unit_us // period_us, name, capacity)
     scale = US_PER_S // gcd(period_us, US_PER_S)
     return _with_burst(tokens * scale, format_span(period_us * scale), capacity)
 

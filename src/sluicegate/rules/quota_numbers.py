@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from sluicegate.algorithms.spec import Spec
-from sluicegate.bounds import DECIMAL_EXPONENT_MAX
+from sluicegate.bounds import COUNT_DIGITS_MAX, DECIMAL_EXPONENT_MAX
 from sluicegate.clock import US_PER_MS, US_PER_S
 from sluicegate.rules.notation import NotationError, shown, suggest
 from sluicegate.rules.quota_spec import BUCKETS, Amount, Options, QuotaError, spec_of
@@ -89,6 +89,8 @@ def _whole(obj: Mapping[object, object], name: str) -> int:
     value = obj[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise QuotaError(f"{shown(value)} is not a whole number >= 0", part=shown(value), field=name)
+    if value >= 10**COUNT_DIGITS_MAX:
+        raise QuotaError(f"{shown(value)} is too large", part=shown(value), field=name)
     return value
 
 
@@ -103,6 +105,8 @@ def _exact(value: object, name: str) -> Fraction:
         out_of_range = not value.is_finite() or abs(value.adjusted()) > DECIMAL_EXPONENT_MAX
         if out_of_range or len(value.as_tuple().digits) > DECIMAL_EXPONENT_MAX:
             raise QuotaError(f"{shown(value)} is out of range", part=shown(value), field=name)
+    elif abs(value) >= 10**DECIMAL_EXPONENT_MAX:
+        raise QuotaError(f"{shown(value)} is out of range", part=shown(value), field=name)
     number = Fraction(value)
     if number < 0:
         raise QuotaError(f"{shown(value)} is below 0", part=shown(value), field=name)
