@@ -301,7 +301,10 @@ class Limiter:
             raise ConfigurationError(
                 "apply: this limiter was made from a quota, so it takes a quota such as '200/minute'"
             )
-        self._live = Live(rules, namespace=self._namespace, clock=self._clock, base_dir=self._base_dir, keyed=keyed)
+        fresh = Live(rules, namespace=self._namespace, clock=self._clock, base_dir=self._base_dir, keyed=keyed)
+        # Fetched key sets and identity counts outlive the edit: no token is unknown until the next fetch.
+        fresh.resolver.adopt(live.resolver)
+        self._live = fresh
         if live.keys is not None:
             live.keys.retire()
         self._quicken()
