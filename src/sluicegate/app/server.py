@@ -127,7 +127,7 @@ async def _drain(
             listener.close()
     drains = [role.connections.drain(settings.drain_timeout_s) for role in application.roles]
     finished = await _unless_forced(asyncio.gather(*drains), signals)
-    if finished is None:
+    if signals.force.is_set():
         return _FORCED
     logs.event(logging.INFO, "stopped", cut_off=sum(finished))
     return 0

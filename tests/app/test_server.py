@@ -1,0 +1,252 @@
+"""A server process from its first line to its exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.slow
+
+Start = Callable[..., Any]
+UP = ("up", "--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0")
+
+
+def test_up_shows_itself_at_work(start: Start, require_program: Callable[[str], str]) -> None:
+    """The three lines that ``up`` prints do as they are printed: a pass, a burst that is refused, a live edit."""
+    require_program("curl")
+    server = start(*UP)
+    lines = [line.strip() for line in server.out.read_text().splitlines() if line.startswith("  ")]
+    assert len(lines) == 3
+
+    def run(line: str) -> str:
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=server.directory, timeout=30)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    first = run(lines[0])
+    assert first.startswith("HTTP/1.1 200 OK")
+    for header in ("Limit: 100", "Remaining: 99", "Reset: ", "Policy: api;q=100;w=60;alg=token_bucket"):
+        assert f"X-RateLimit-{header}" in first
+
+    *burst, count = run(lines[1]).splitlines()
+    assert [answer.split()[0] for answer in burst] == ["200"] * 5 + ["429"] * 3
+    waits = [int(answer.partition("retry-after=")[2] or 0) for answer in burst]
+    assert waits[:5] == [0] * 5
+    assert min(waits[5:]) >= 1
+    # One request to /api/hello and the five logins that passed: what was refused never arrived.
+    assert json.loads(count) == {"count": 6}
+
+    assert run(lines[2]).startswith("HTTP/1.1 200 OK")
+    assert server.stop() == 0
+
+
+def test_up_prints_where_everything_is(start: Start) -> None:
+    """There is one line per listener, one for the rules, and one for the roles that are not built."""
+    server = start(*UP)
+    text = server.out.read_text()
+    for name in ("gateway", "api", "demo"):
+        assert re.search(rf"^{name} +http://127\.0\.0\.1:\d+$", text, re.MULTILINE), text
+    assert f"rules    {server.directory / '.sluicegate' / 'rules.yaml'} (4 rules" in text
+    assert "grpc, control: not in this version, not opened" in text
+
+
+def test_up_keeps_the_rules_it_finds(start: Start) -> None:
+    """The embedded rules are written only where there are none, and what was edited is kept over a restart."""
+    first = start(*UP)
+    path = first.directory / ".sluicegate" / "rules.yaml"
+    edited = path.read_text().replace("5/minute", "7/minute")
+    path.write_text(edited)
+    assert first.stop() == 0
+    second = start(*UP, "--data", str(path.parent))
+    assert path.read_text() == edited
+    assert "[1-10]" in second.out.read_text()
+
+
+def test_up_with_an_upstream_has_no_demo(start: Start, rules: Path) -> None:
+    """With ``--upstream`` requests go there, and nothing is suggested to try."""
+    behind = start(*UP)
+    server = start(*UP, "--rules", str(rules), "--upstream", behind.url("demo"))
+    assert "demo" not in server.out.read_text()
+    assert server.client.get(f"{server.url('gateway')}/_demo/count").json() == {"count": 0}
+
+
+def test_demo_streams_through_the_gateway(start: Start) -> None:
+    """An answer that is made line by line arrives line by line, with its rate headers first."""
+    server = start(*UP)
+    with server.client.stream("GET", f"{server.url('gateway')}/stream?lines=3") as answer:
+        assert "x-ratelimit-limit" in answer.headers
+        assert list(answer.iter_lines()) == ["line 1 of 3", "line 2 of 3", "line 3 of 3"]
+
+
+def test_api_decides_by_the_rules(start: Start, rules: Path) -> None:
+    """The decision API and the gateway share one limiter: what one charges the other sees."""
+    server = start(*UP, "--rules", str(rules))
+    facts = {"method": "POST", "path": "/login", "ip": "127.0.0.1"}
+    for _ in range(5):
+        assert server.client.post(f"{server.url('gateway')}/login").status_code == 200
+    answer = server.client.post(f"{server.url('api')}/v1/check", json={"facts": facts})
+    assert (answer.status_code, answer.json()["rule"], answer.json()["version"]) == (429, "login", 1)
+
+
+def test_serve_has_the_api_only(start: Start, rules: Path) -> None:
+    """``serve`` opens one listener, on a Unix socket too."""
+    server = start("serve", "--rules", str(rules), "--api", "unix:api.sock")
+    assert server.out.read_text().splitlines()[0] == "api      unix:api.sock"
+    transport = httpx.HTTPTransport(uds=str(server.directory / "api.sock"))
+    with httpx.Client(transport=transport) as client:
+        assert client.get("http://api/readyz").json()["ready"] is True
+    assert server.stop() == 0
+    assert not (server.directory / "api.sock").exists()
+
+
+def test_gateway_has_health_where_asked(start: Start, rules: Path) -> None:
+    """``gateway`` opens the proxy, and with ``--health`` a listener that answers health and metrics and nothing else."""
+    behind = start(*UP)
+    server = start(
+        "gateway", "--rules", str(rules), "--gateway", "127.0.0.1:0", "--health", "127.0.0.1:0",
+        "--upstream", behind.url("demo"),
+    )  # fmt: skip
+    health = server.url("health")
+    assert server.client.get(f"{server.url('gateway')}/api/x").status_code == 200
+    assert server.client.get(f"{health}/readyz").status_code == 200
+    assert "sluicegate_gateway_requests_total" in server.client.get(f"{health}/metrics").text
+    assert server.client.post(f"{health}/v1/check", json={}).status_code == 404
+
+
+def test_api_token_guards_checks_and_not_health(start: Start, rules: Path) -> None:
+    """With a token ``/v1`` asks for it; health does not, since the balancer has none."""
+    server = start("serve", "--rules", str(rules), "--api", "127.0.0.1:0", SLUICEGATE_API_TOKEN="secret-token")
+    api = server.url("api")
+    question = {"facts": {"method": "GET", "path": "/"}}
+    assert server.client.post(f"{api}/v1/check", json=question).status_code == 401
+    right = {"Authorization": "Bearer secret-token"}
+    assert server.client.post(f"{api}/v1/check", json=question, headers=right).status_code == 200
+    assert server.client.get(f"{api}/readyz").status_code == 200
+    assert "secret-token" not in server.err.read_text() + server.out.read_text()
+
+
+def test_sigterm_finishes_what_is_in_flight(start: Start) -> None:
+    """After SIGTERM the answer that is being streamed is completed, new connections are refused, and the exit status is 0."""
+    server = start(*UP)
+    gateway = server.url("gateway")
+    with server.client.stream("GET", f"{gateway}/stream?lines=10") as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "line 1 of 10"
+        server.process.terminate()
+        time.sleep(0.3)
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{gateway}/api/x")
+        assert [*lines][-1] == "line 10 of 10"
+    assert server.process.wait(10) == 0
+    assert '"event": "stopped", "cut_off": 0' in server.err.read_text()
+
+
+def test_drain_delay_keeps_serving_unready(start: Start) -> None:
+    """During the drain delay requests are still served, while ``/readyz`` already says no."""
+    server = start(*UP, "--drain-delay", "1500ms")
+    api, gateway = server.url("api"), server.url("gateway")
+    assert server.client.get(f"{api}/readyz").status_code == 200
+    begun = time.monotonic()
+    server.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    detail = server.client.get(f"{api}/readyz")
+    assert (detail.status_code, detail.json()["stopping"]) == (503, True)
+    assert server.client.get(f"{api}/livez").status_code == 200
+    assert server.client.get(f"{gateway}/api/x").status_code == 200
+    assert server.process.wait(10) == 0
+    assert time.monotonic() - begun >= 1.5
+
+
+def test_drain_timeout_cuts_off(start: Start) -> None:
+    """What is not finished when the drain timeout has passed is cut off; the exit status is still 0."""
+    server = start(*UP, "--drain-timeout", "300ms")
+    with server.client.stream("GET", f"{server.url('gateway')}/stream?lines=9000") as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        assert server.stop() == 0
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(lines)
+    assert '"cut_off": 1' in server.err.read_text()
+
+
+def test_second_signal_forces(start: Start) -> None:
+    """A second signal ends the process at once, with exit status 1."""
+    server = start(*UP, "--drain-delay", "60s")
+    server.process.terminate()
+    time.sleep(0.3)
+    assert server.process.poll() is None
+    assert server.stop() == 1
+    assert "stop_forced" in server.err.read_text()
+
+
+def refusal(server: Any) -> str:
+    """The one line a server says that cannot start; its exit status is 2."""
+    assert server.process.wait(20) == 2
+    text = str(server.err.read_text())
+    assert "Traceback" not in text
+    assert text.count("\n") == 1, text
+    return text
+
+
+def test_port_in_use(start: Start, rules: Path) -> None:
+    """An address somebody else listens on is named, and nothing stays open."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = "{}:{}".format(*taken.getsockname())
+        server = start("serve", "--rules", str(rules), "--api", address, ready=False)
+        assert refusal(server) == f"sluicegate: cannot listen on {address}: the address is in use\n"
+    assert server.out.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--workers", "2"), ("workers is 2", "memory://", "each worker would admit the whole limit")),
+        (("--workers", "0"), ("workers must be >= 1, got 0",)),
+        (("--store", "redis://localhost"), ("redis", "this version has no Redis store")),
+        (("--store", "memory://?size=3"), ("size", "max_counters")),
+        (("--api", "0.0.0.0:0"), ("0.0.0.0:0", "--api-token")),
+        (("--api", "8081"), ("'8081'", "HOST:PORT")),
+        (("--headers", "x-rate"), ("x-rate", "x-ratelimit")),
+        (("--upstream", "localhost:3000"), ("localhost:3000", "http://HOST:PORT")),
+        (("--drain-delay", "soon"), ("drain-delay", "'soon'")),
+        (("--connect-timeout", "0"), ("connect_timeout_s", "more than 0")),
+        (("--rules", "absent.yaml"), ("absent.yaml", "does not exist")),
+        (("--no-such-flag",), ("--no-such-flag",)),
+        (("--config", "absent.yaml"), ("absent.yaml",)),
+    ],
+)
+def test_bad_configuration_is_one_line(start: Start, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """What is wrong is said in one line that names flag and value; exit status 2."""
+    text = refusal(start(*UP, *arguments, ready=False))
+    for word in words:
+        assert word in text
+
+
+def test_bad_rules_are_listed_completely(start: Start, rules: Path) -> None:
+    """A server does not start on a bad rule file; it lists every problem, a line each."""
+    rules.write_text("version: 1\nrules:\n  - {name: a, qouta: 5/minute}\n  - {name: a, quota: 5/fortnight}\n")
+    server = start(*UP, "--rules", str(rules), ready=False)
+    assert server.process.wait(20) == 2
+    text = server.err.read_text()
+    assert "did you mean 'quota'?" in text
+    assert "fortnight" in text
+    assert all(line.startswith(f"{rules}:") for line in text.splitlines())
+
+
+def test_data_that_cannot_be_written(start: Start, tmp_path: Path) -> None:
+    """Without a place for the rules the server says which file it could not write."""
+    (tmp_path / "file").write_text("")
+    text = refusal(start(*UP, "--data", str(tmp_path / "file"), ready=False))
+    assert f"cannot write {tmp_path / 'file' / 'rules.yaml'}" in text
