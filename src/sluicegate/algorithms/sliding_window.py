@@ -27,7 +27,8 @@ __all__ = ["SlidingWindow"]
 class SlidingWindow:
     """About (``sub_windows`` None) or at most (``sub_windows`` k) ``limit`` tokens in any ``window_us``.
 
-    None: fewer than 2 * limit in any window, limit per window in the long run for even traffic; state (start of the
+    None: fewer than 2 * limit in any window; under steady load limit - 1 to limit per window, the share of the last one
+    being rounded up; state (start of the
     current window, its count, the previous count). k: never above the limit in any window, at a sustained rate of
     k / (k + 1) of it; sub-windows last ceil(window_us / k); state (number of the newest sub-window, its count, ...,
     the oldest count), k + 2 integers. Windows are aligned to the epoch.
