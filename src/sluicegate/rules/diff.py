@@ -76,7 +76,8 @@ def diff_rules(old: RuleSet, new: RuleSet) -> list[Change]:
     changes = list(_around_the_rules(old, new, [n for n in before if n in after], [n for n in after if n in before]))
     for name, rule in after.items():
         if name not in before:
-            details = tuple(f"{_tier(tier)}{quota.text}" for tier, quota in rule.quotas.items())
+            tiers = [tier for tier in rule.quotas if tier is not None or len(rule.quotas) == 1]
+            details = tuple(f"{_tier(tier)}{rule.quotas[tier].text}" for tier in tiers)
             changes.append(Change(ChangeKind.ADDED, name, details, Counters.NEW))
         elif (change := _compare(before[name], rule)) is not None:
             changes.append(change)
@@ -153,7 +154,9 @@ def _quota_differences(old: Rule, new: Rule) -> tuple[list[str], list[str], bool
             same = False
             continue
         if before.specs != after.specs:
-            details.append(f"quota {_tier(tier)}{before.text} -> {after.text}")
+            # The same numbers may mean another window (strict, align), which the shape tells.
+            old_text, new_text = (before.text, after.text) if before.text != after.text else _shapes(before, after)
+            details.append(f"quota {_tier(tier)}{old_text} -> {new_text}")
             same = False
         fresh += [f"{_tier(tier)}{line}" for line in _fresh_counters(old, new, before, after)]
     return details, fresh, same
@@ -177,6 +180,10 @@ def _parts(name: str, quota: Quota) -> list[tuple[str, Spec]]:
     if len(quota.specs) == 1:
         return [(name, quota.specs[0])]
     return [(f"{name}#{number}", spec) for number, spec in enumerate(quota.specs, 1)]
+
+
+def _shapes(*quotas: Quota) -> list[str]:
+    return [f"{quota.text} ({', '.join(spec.shape for spec in quota.specs)})" for quota in quotas]
 
 
 def _identity(name: str, spec: Spec) -> tuple[str, str, str]:

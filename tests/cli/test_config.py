@@ -1,0 +1,129 @@
+"""Where the values of flags come from: flag, environment, file, default, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluicegate.app.settings import Settings
+from sluicegate.cli import serve
+from sluicegate.doors.listen import Address
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings that servers would have been run with."""
+    settings: list[Settings] = []
+
+    def keep(given: Settings) -> int:
+        settings.append(given)
+        return 0
+
+    monkeypatch.setattr(serve, "run_server", keep)
+    return settings
+
+
+def test_defaults(sluicegate: Run, served: list[Settings]) -> None:
+    """Without flags ``up`` listens on loopback, with the demo backend and the memory store."""
+    assert sluicegate("up").status == 0
+    assert served == [
+        Settings(gateway=Address("127.0.0.1", 8080), api=Address("127.0.0.1", 8081), not_built=("grpc", "control"))
+    ]
+    assert served[0].demo
+
+
+@pytest.mark.parametrize("where", ["default", "file", "environment", "flag"])
+def test_precedence(
+    sluicegate: Run, served: list[Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    """The flag wins over the environment, that over the file, that over the default."""
+    wanted = {"default": 10.0, "file": 1.0, "environment": 0.5, "flag": 120.0}
+    arguments = ["serve"]
+    if where != "default":
+        (tmp_path / "sluicegate.yaml").write_text("drain-timeout: 1\n")
+    if where in ("environment", "flag"):
+        monkeypatch.setenv("SLUICEGATE_DRAIN_TIMEOUT", "500ms")
+    if where == "flag":
+        arguments += ["--drain-timeout", "2m"]
+    assert sluicegate(*arguments).status == 0
+    assert served[0].drain_timeout_s == wanted[where]
+
+
+def test_file_holds_lists_switches_and_numbers(sluicegate: Run, served: list[Settings], tmp_path: Path) -> None:
+    """Every kind of flag has its form in the file, and keys of other commands do no harm."""
+    (tmp_path / "other.yaml").write_text(
+        "upstream: [http://a:1, http://b:2]\nproxy-protocol: true\npreserve-host: false\nheld-max: 7\n"
+        "gateway: '[::1]:80'\nheaders: x-ratelimit,ietf\ncost: 3\nrules: r.yaml\nvia:\n"
+    )
+    assert sluicegate("gateway", "--config", "other.yaml").status == 0
+    settings = served[0]
+    assert settings.upstreams == ("http://a:1", "http://b:2")
+    assert settings.proxying.proxy_protocol
+    assert not settings.proxying.preserve_host
+    assert settings.proxying.held_max == 7
+    assert settings.gateway == Address("::1", 80)
+    assert settings.headers == "x-ratelimit,ietf"
+    assert settings.rules == Path("r.yaml")
+    assert settings.proxying.via == "sluicegate"
+
+
+def test_config_from_the_environment(
+    sluicegate: Run, served: list[Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``SLUICEGATE_CONFIG`` names the file; several upstreams in a variable are separated by blanks."""
+    (tmp_path / "conf.yaml").write_text("workers: 1\nstore: memory://?max_counters=9\n")
+    monkeypatch.setenv("SLUICEGATE_CONFIG", "conf.yaml")
+    monkeypatch.setenv("SLUICEGATE_UPSTREAM", "http://a:1 http://b:2")
+    monkeypatch.setenv("SLUICEGATE_PROXY_PROTOCOL", "1")
+    assert sluicegate("gateway").status == 0
+    assert served[0].store == "memory://?max_counters=9"
+    assert served[0].upstreams == ("http://a:1", "http://b:2")
+    assert served[0].proxying.proxy_protocol
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("drain-dealy: 3", ("unknown key 'drain-dealy'", "did you mean 'drain-delay'?")),
+        ("drain_delay: 3", ("unknown key 'drain_delay'", "did you mean 'drain-delay'?")),
+        ("- a", ("must be a mapping",)),
+        ("a: [", ("not YAML",)),
+        ("store: [a, b]", ("store takes one value",)),
+        ("store: {a: b}", ("store must be text or a number",)),
+        ("store: true", ("store must be text or a number",)),
+        ("proxy-protocol: 3", ("proxy-protocol must be true or false",)),
+        ("workers: many", ("--workers", "'many'", "(from sluicegate.yaml)")),
+        ("api: nowhere", ("--api", "'nowhere'", "(from sluicegate.yaml)")),
+        ("a: " + "x" * 70_000, ("larger than",)),
+    ],
+)
+def test_bad_file_is_one_line(
+    sluicegate: Run, served: list[Settings], tmp_path: Path, text: str, words: tuple[str, ...]
+) -> None:
+    """What is wrong in the file is said with the file, the key and the value."""
+    (tmp_path / "sluicegate.yaml").write_text(text)
+    ran = sluicegate("up")
+    assert (ran.status, served) == (2, [])
+    assert ran.err.count("\n") == 1
+    for word in (*words, "sluicegate.yaml"):
+        assert word in ran.err
+
+
+def test_bad_variable_is_named(sluicegate: Run, served: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong in the environment is said with the variable."""
+    monkeypatch.setenv("SLUICEGATE_DRAIN_DELAY", "later")
+    ran = sluicegate("up")
+    assert (ran.status, served) == (2, [])
+    assert "SLUICEGATE_DRAIN_DELAY" in ran.err
+
+
+def test_empty_file_is_no_file(sluicegate: Run, served: list[Settings], tmp_path: Path) -> None:
+    """A file without keys changes nothing."""
+    (tmp_path / "sluicegate.yaml").write_text("# nothing yet\n")
+    assert sluicegate("up").status == 0
+    assert len(served) == 1

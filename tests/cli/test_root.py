@@ -1,0 +1,92 @@
+"""What every command does alike: help, slips, missing extras, exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+def test_version(sluicegate: Run) -> None:
+    """``--version`` names program and version."""
+    assert sluicegate("--version") == (0, "sluicegate 0.1.0\n", "")
+
+
+def test_help_lists_the_commands(sluicegate: Run) -> None:
+    """``--help`` lists every command and succeeds; nothing at all shows the same and does not."""
+    helped = sluicegate("--help")
+    assert helped.status == 0
+    for name in ("up", "serve", "gateway", "rules", "check", "explain", "replay"):
+        assert f"\n  {name} " in helped.out
+    assert sluicegate().status == 2
+
+
+@pytest.mark.parametrize("command", ["up", "serve", "gateway", "check", "explain"])
+def test_help_shows_variable_and_default(sluicegate: Run, command: str) -> None:
+    """A command's help names the environment variable of each flag, and its default where it has one."""
+    text = " ".join(sluicegate(command, "--help").out.split())
+    assert "[env var: SLUICEGATE_RULES" in text
+    if command in ("up", "gateway"):
+        assert "env var: SLUICEGATE_GATEWAY; default: 127.0.0.1:8080" in text
+
+
+@pytest.mark.parametrize("name", ["control", "top", "suggest", "nodes", "audit", "counters", "doctor", "sim", "pause"])
+def test_later_command_says_so(sluicegate: Run, name: str) -> None:
+    """A command whose name is reserved for a later version says that it is not in this one."""
+    ran = sluicegate(name, "anything")
+    assert ran == (2, "", f"sluicegate: the command {name!r} is not in this version; see 'sluicegate --help'\n")
+
+
+@pytest.mark.parametrize("name", ["apply", "export", "import"])
+def test_later_rules_command_says_so(sluicegate: Run, name: str) -> None:
+    """The same goes for the later commands of ``rules``."""
+    ran = sluicegate("rules", name)
+    assert ran.status == 2
+    assert f"the command {name!r} is not in this version" in ran.err
+
+
+def test_slip_gets_a_suggestion(sluicegate: Run) -> None:
+    """A misspelt command is one line with the nearest one."""
+    ran = sluicegate("serv")
+    assert ran == (2, "", "sluicegate: no such command 'serv' (did you mean 'serve'?); see 'sluicegate --help'\n")
+
+
+def test_unknown_flag_is_one_line(sluicegate: Run) -> None:
+    """A flag that is none is named, with the command's help as the place to look."""
+    ran = sluicegate("serve", "--rulse", "x")
+    assert ran.status == 2
+    assert ran.err.count("\n") == 1
+    assert "--rulse" in ran.err
+    assert "sluicegate serve --help" in ran.err
+
+
+def test_missing_extra_is_named() -> None:
+    """With the core alone the command says which extra to install, and exits 2."""
+    program = "import sys; sys.modules['click'] = None; from sluicegate.cli import main; main(['--version'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        "sluicegate: the command line needs the extra 'server': pip install 'sluicegate[server]'"
+    )
+
+
+def test_a_fault_in_our_own_modules_is_not_called_a_missing_extra() -> None:
+    """Only a missing module of the extra is reported as such; another one that is missing is a fault and shown."""
+    program = "import sys; sys.modules['yaml'] = None; from sluicegate.cli import main; main(['--version'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "sluicegate[server]" not in done.stderr
+
+
+@pytest.mark.slow
+def test_reader_that_goes_away_is_no_error(rules: Any) -> None:
+    """A pipe that is closed early (``| head -1``) ends the command without a traceback."""
+    line = f"{sys.executable} -m sluicegate rules bounds {rules} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "0"

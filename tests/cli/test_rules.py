@@ -1,0 +1,119 @@
+"""``sluicegate rules``: check, bounds and diff."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+def test_valid_file(sluicegate: Run, rules: Path) -> None:
+    """A valid file is said to be so, with the number of its rules; exit status 0."""
+    ran = sluicegate("rules", "check", str(rules))
+    assert ran.status == 0
+    assert ran.out.startswith(f"{rules}: valid, 2 rule(s), digest ")
+
+
+def test_invalid_file_lists_every_problem(sluicegate: Run, rules: Path) -> None:
+    """All problems are listed with file, line, rule, field and suggestion; exit status 1."""
+    rules.write_text(rules.read_text().replace("methods", "method").replace("5/minute", "5/minuet"))
+    ran = sluicegate("rules", "check", str(rules))
+    assert ran.status == 1
+    first, second = ran.out.splitlines()
+    assert first.startswith(f"{rules}:5: rule 'login': match.method")
+    assert "did you mean 'methods'?" in first
+    assert second.startswith(f"{rules}:7: rule 'login': quota")
+
+
+def test_warnings_do_not_fail(sluicegate: Run, rules: Path) -> None:
+    """A file with warnings only is valid; they are shown and counted."""
+    text = "identity:\n  trusted_peers: [0.0.0.0/0]\n  api_key: {header: X-API-Key}\nrules:\n"
+    rules.write_text("version: 1\n" + text + "  - {name: a, per: [api_key], quota: 5/minute}\n")
+    ran = sluicegate("rules", "check", str(rules))
+    assert ran.status == 0
+    assert "warning" in ran.out
+
+
+def test_check_as_json(sluicegate: Run, rules: Path) -> None:
+    """``--json`` gives the same as one object."""
+    assert json.loads(sluicegate("rules", "check", "--json", str(rules)).out) == {
+        "valid": True,
+        "rules": 2,
+        "problems": [],
+    }
+    rules.write_text("version: 1\nrules: [{name: a, qouta: 1/s}]\n")
+    ran = sluicegate("rules", "check", "--json", str(rules))
+    content = json.loads(ran.out)
+    assert (ran.status, content["valid"]) == (1, False)
+    assert {"line": 2, "rule": "a", "suggestion": "quota"}.items() <= content["problems"][0].items()
+
+
+@pytest.mark.parametrize("command", [("check",), ("bounds",), ("diff", "rules.yaml")])
+def test_unreadable_file_is_an_error(sluicegate: Run, rules: Path, command: tuple[str, ...]) -> None:
+    """A file that is not there is exit status 2, not 1: nothing is known about its rules."""
+    assert rules.exists()
+    ran = sluicegate("rules", *command, "absent.yaml")
+    assert ran == (2, "", "sluicegate: cannot read absent.yaml: No such file or directory\n")
+
+
+def test_check_reads_standard_input(sluicegate: Run, rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``-`` is standard input."""
+    with rules.open("rb") as stream:
+        saved = os.dup(0)
+        os.dup2(stream.fileno(), 0)
+        try:
+            with monkeypatch.context() as patch, open(0, closefd=False) as stdin:
+                patch.setattr("sys.stdin", stdin)
+                assert sluicegate("rules", "check", "-").out.startswith("-: valid, 2 rule(s)")
+        finally:
+            os.dup2(saved, 0)
+            os.close(saved)
+
+
+def test_bounds_are_numbers_of_the_rules(sluicegate: Run, rules: Path) -> None:
+    """``rules bounds`` says for each rule and tier the most it admits in a window: a full bucket and the refill of less than a minute."""
+    rows = json.loads(sluicegate("rules", "bounds", "--json", str(rules)).out)
+    assert [row["rule"] for row in rows] == ["login", "api", "api"]
+    text = sluicegate("rules", "bounds", str(rules)).out
+    assert "login" in text
+    assert "9 in any 60 s" in text
+
+
+def test_bounds_of_invalid_rules(sluicegate: Run, rules: Path) -> None:
+    """Bounds of a file that is not valid are an error that lists its problems."""
+    rules.write_text("version: 1\nrules: [{name: a, qouta: 1/s}]\n")
+    ran = sluicegate("rules", "bounds", str(rules))
+    assert ran.status == 2
+    assert "did you mean 'quota'?" in ran.err
+
+
+def test_diff_of_equal_meaning(sluicegate: Run, rules: Path) -> None:
+    """Comments, layout and another way to write a number are no difference; exit status 0."""
+    other = rules.with_name("other.yaml")
+    other.write_text("# new\n" + rules.read_text().replace("5/minute", "5/1m"))
+    assert sluicegate("rules", "diff", str(rules), str(other)) == (0, "no difference in meaning\n", "")
+
+
+def test_diff_that_keeps_counters(sluicegate: Run, rules: Path) -> None:
+    """A raised limit is shown with the old and the new number, and keeps counters; exit status 1."""
+    other = rules.with_name("other.yaml")
+    other.write_text(rules.read_text().replace("5/minute", "9/minute"))
+    ran = sluicegate("rules", "diff", str(rules), str(other))
+    assert (ran.status, ran.out) == (1, "~ login  (counters: kept)\n    quota 5/minute -> 9/minute\n")
+
+
+def test_diff_as_json(sluicegate: Run, rules: Path) -> None:
+    """``--json`` gives each change as an object."""
+    other = rules.with_name("other.yaml")
+    other.write_text(rules.read_text().replace("name: login", "name: sign-in"))
+    ran = sluicegate("rules", "diff", "--json", str(rules), str(other))
+    assert [(change["kind"], change["rule"], change["counters"]) for change in json.loads(ran.out)] == [
+        ("added", "sign-in", "new"),
+        ("removed", "login", "dropped"),
+    ]
