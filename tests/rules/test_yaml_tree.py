@@ -134,6 +134,24 @@ def test_a_yaml_bomb_fails_fast():
     assert problems[0].line in (6, 7)
 
 
+QUOTING = [
+    ("a: [/users/{id}, /b]\n", '; inside [ ] or { } a path with braces needs quotes: "/users/{id}"'),
+    ("match: {path: /users/{id}/items}\n", '; inside [ ] or { } a path with braces needs quotes: "/users/{id}/items"'),
+    ("host: *.example.com\n", '; a value that begins with * needs quotes: "*.example.com"'),
+    ("host: [a.example.com, *.example.com]\n", '; a value that begins with * needs quotes: "*.example.com"'),
+]
+
+
+@pytest.mark.usefixtures("loader")
+@pytest.mark.parametrize("text, hint", QUOTING)
+def test_a_value_that_lacks_quotes_is_pointed_out(text, hint):
+    """Braces and stars, which rules are full of, mean something else to YAML; the message says which value to quote."""
+    _, problems = check_rules(text, "f")
+    assert [problem.line for problem in problems] == [1]
+    assert problems[0].message.startswith("not YAML: ")
+    assert problems[0].message.endswith(hint)
+
+
 def test_aliases_nest_no_deeper_than_the_text_may():
     """A chain of aliases cannot build a value that is deeper than the bound."""
     levels = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 40)]

@@ -103,7 +103,22 @@ def _explain(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
     since = ""
     if error.context and error.context_mark is not None and error.context_mark.line + 1 != line:
         since = f" ({error.context} that starts on line {error.context_mark.line + 1})"
-    return f"not YAML: {problem}{since}"
+    return f"not YAML: {problem}{since}{_quoting_hint(source)}"
+
+
+def _quoting_hint(source: str) -> str:
+    """The two ways in which an unquoted value of a rules file usually breaks YAML."""
+    braces = _BRACES.search(source)
+    if braces is not None:
+        return f'; inside [ ] or {{ }} a path with braces needs quotes: "{braces[0]}"'
+    star = _STAR.search(source)
+    if star is not None:
+        return f'; a value that begins with * needs quotes: "{star[1]}"'
+    return ""
+
+
+_BRACES: Final = re.compile(r"(?<![\"'])/[^\s\"',\[\]]*\{[A-Za-z_][A-Za-z0-9_.-]*\}[^\s\"',\[\]}]*")
+_STAR: Final = re.compile(r"(?:^|[\s\[,:{-])(\*[^\s\"',\]}]*)")
 
 
 class _Refused(Exception):
