@@ -159,8 +159,9 @@ GATEWAY_WRITE_BYTES_MAX: Final = 65_536
 # cut off than to receive.
 GATEWAY_DISCARD_BYTES_MAX: Final = 65_536
 
-# Gateway: bytes read after a last answer so that the client can read the answer before the connection is reset.
-GATEWAY_LINGER_BYTES_MAX: Final = 1_048_576
+# Gateway: bytes read after a last answer so that the client can read the answer before the connection is reset. What a
+# client has under way fills the kernel's buffers on both ends (about 10 MiB); throwing 16 MiB away takes milliseconds.
+GATEWAY_LINGER_BYTES_MAX: Final = 16 * 1_048_576
 
 # Gateway: seconds such a lingering close lasts.
 GATEWAY_LINGER_S: Final = 2.0

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
+import ipaddress
 import socket
 import struct
 from dataclasses import dataclass, field
 
 import pytest
 import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from sluicegate.clock import SystemClock
 from sluicegate.doors.gateway import Gateway, Settings
@@ -309,3 +315,29 @@ identity:
 rules:
   - {name: all, quota: 1000000/second}
 """
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """A file with a key and a self-signed certificate for 127.0.0.1, valid now."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = tmp_path / "certificate.pem"
+    path.write_bytes(pem + made.public_bytes(serialization.Encoding.PEM))
+    return path

@@ -128,7 +128,8 @@ class Pool:
         well = [upstream for upstream in fresh if upstream.ejected_until_s <= now_s] or fresh
         if not well:
             return None
-        self._turn += 1
+        if not tried:
+            self._turn += 1
         first = self._turn % len(well)
         if not self._by_load:
             return well[first]
