@@ -159,6 +159,7 @@ async def start() -> AsyncIterator[StartServer]:
         headers: str = "x-ratelimit",
         address: str = "127.0.0.1:0",
         limiter: Any = None,
+        health_only: bool = False,
         **settings: Any,
     ) -> Server:
         clock = ManualClock()
@@ -171,6 +172,7 @@ async def start() -> AsyncIterator[StartServer]:
             ready=lambda: server.ready,
             metrics=lambda: ("text/plain; version=0.0.4", b"up 1\n"),
             headers=RateHeaders(headers),
+            health_only=health_only,
             settings=HttpSettings(**{"sweep_s": 0.02, **settings}),
         )
         listener = await open_listener(Address.parse(address), door.protocol_factory)
