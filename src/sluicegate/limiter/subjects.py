@@ -76,6 +76,8 @@ class Subjects:
             return self._endpoint(seen, pattern)
         if dimension in STATIC_DIMENSIONS:
             return _constant(self._memo(dimension)[_static_value(dimension, seen)])
+        if dimension.startswith("header."):
+            dimension = dimension.lower()
         part = self._parts.get(dimension)
         if part is None:
             part = self._parts[dimension] = self._dynamic_part(dimension)
@@ -86,7 +88,7 @@ class Subjects:
         if dimension in _ATTRIBUTES:
             return _ATTRIBUTES[dimension](memo)
         kind, _, name = dimension.partition(".")
-        return _MAPPINGS[kind](memo, name.lower() if kind == "header" else name)
+        return _MAPPINGS[kind](memo, name)
 
     def _endpoint(self, seen: Seen, pattern: str) -> SubjectOf:
         """Method and route template; the pattern that matched where no route is known, never the raw path."""

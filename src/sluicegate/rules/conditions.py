@@ -3,7 +3,7 @@
 Conditions on method, path, host and tier are *static*: they are answered once per distinct request line and remembered.
 The others (headers, identity, address, descriptors) are *guards*: functions of the facts, called per request.
 
-A condition on a fact that is not known does not hold.
+A condition on a fact that is not known does not hold; the empty text counts as not known.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _ip_guard(cidrs: tuple[str, ...], ip_key: Callable[[str], str]) -> Guard:
 
     def inside(facts: Facts) -> bool:
         ip = facts.ip
-        if ip is None:
+        if ip is None or ip == "":
             return False
         ip_key(ip)  # raises for what is no address: a typo must not slip past a rule
         return contains(ip)

@@ -35,7 +35,7 @@ EVERYBODY = "*"
 """The subject of a counter that all requests share."""
 
 _JOIN = "|"
-_SAFE_VALUE = "/:@=+, "
+_SAFE_VALUE = "/:@=+,* "
 _SAFE = re.compile(rf"[A-Za-z0-9_.~\-{_SAFE_VALUE}]{{1,{SUBJECT_CHARS_MAX}}}+", re.ASCII)
 
 
