@@ -140,7 +140,7 @@ def _check_limits_per_request(rules: Sequence[Rule], tiers: Tiers, problems: Pro
         host = match.host[0].replace("*", "www") if match.host else None
         tier = match.tier[0] if match.tier else tiers.default
         certain = [found for found in matcher.candidates(see(method, path, host, tier)) if found.guard is None]
-        limits = sum(parts[found[0]] for found in certain)
+        limits = sum(parts[found.rule_index] for found in certain)
         if limits > LIMITS_PER_REQUEST_MAX:
             message = (
                 f"{method} {path} is under {limits} limits; at most {LIMITS_PER_REQUEST_MAX} may apply to one request"

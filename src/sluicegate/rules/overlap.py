@@ -44,14 +44,14 @@ def may_meet(one: Match, other: Match) -> bool:
 
 
 def covers(wide: Match, narrow: Match) -> bool:
-    """True only where every request that matches ``narrow`` matches ``wide``."""
+    """True only where every request with a path that matches ``narrow`` matches ``wide``."""
     for name in _LISTS:
         mine, theirs = getattr(wide, name), getattr(narrow, name)
         if mine and not (theirs and set(theirs) <= set(mine)):
             return False
     if wide.host and not _each_covered(wide.host, narrow.host, _host_covers):
         return False
-    if wide.path and not _each_covered(wide.path, narrow.path, _path_covers):
+    if wide.path and "/**" not in wide.path and not _each_covered(wide.path, narrow.path, _path_covers):
         return False
     if wide.ip and not _each_covered(wide.ip, narrow.ip, _network_covers):
         return False
