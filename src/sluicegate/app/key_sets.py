@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from http.client import HTTPException
 from urllib.error import URLError
 from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request
 
@@ -69,14 +70,19 @@ class KeySets:
 
 def fetch(url: str) -> bytes:
     """The document at an http or https URL, within 5 s and ``JWKS_BYTES_MAX``; raises OSError. Redirects are not followed."""
+    if not url.startswith(("https://", "http://")):
+        raise URLError(f"{url!r} is not an http or https URL")
     opener = OpenerDirector()
     for handler in (HTTPHandler(), HTTPSHandler(), ProxyHandler()):
         opener.add_handler(handler)
-    request = Request(url, headers={"Accept": "application/json", "User-Agent": "sluicegate"})  # noqa: S310 (http and https only)
-    with opener.open(request, timeout=_FETCH_TIMEOUT_S) as answer:
-        if answer.status != 200:
-            raise URLError(f"status {answer.status}")
-        document = bytes(answer.read(JWKS_BYTES_MAX + 1))
+    request = Request(url, headers={"Accept": "application/json", "User-Agent": "sluicegate"})  # noqa: S310 (checked above)
+    try:
+        with opener.open(request, timeout=_FETCH_TIMEOUT_S) as answer:
+            if answer.status != 200:
+                raise URLError(f"status {answer.status}")
+            document = bytes(answer.read(JWKS_BYTES_MAX + 1))
+    except HTTPException as error:
+        raise URLError(f"not an HTTP answer: {error!r}") from error
     if len(document) > JWKS_BYTES_MAX:
         raise URLError(f"larger than {JWKS_BYTES_MAX} bytes")
     return document

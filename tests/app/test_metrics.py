@@ -1,0 +1,97 @@
+"""What ``/metrics`` says, and that docs/metrics.md says the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sluicegate.app.build import Application, build
+from sluicegate.app.settings import Settings
+from sluicegate.clock import ManualClock
+from sluicegate.doors.listen import Address
+from sluicegate.rules.facts import Facts
+
+LOOPBACK = Address("127.0.0.1", 0)
+LOGIN = Facts(method="POST", path="/login", ip="203.0.113.9")
+
+
+@pytest.fixture
+async def application(rules: Path) -> Application:
+    """Everything composed, nothing listening."""
+    settings = Settings(rules=rules, gateway=LOOPBACK, api=LOOPBACK, health=LOOPBACK, upstreams=("http://127.0.0.1:9",))
+    application = build(settings, rules, ManualClock())
+    application.start_gateway(settings.upstreams)
+    return application
+
+
+def samples(application: Application) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Every value of a scrape: name, labels, value."""
+    content_type, text = application.metrics.exposition()
+    assert content_type.startswith("text/plain; version=0.0.4")
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            yield sample.name, sample.labels, sample.value
+
+
+def value(application: Application, name: str, **labels: str) -> float:
+    """One value."""
+    found = [number for other, given, number in samples(application) if other == name and given == labels]
+    assert len(found) == 1, (name, labels)
+    return found[0]
+
+
+async def test_documented_and_exported_are_the_same(application: Application) -> None:
+    """Each metric of the program is in docs/metrics.md with its labels, and the page names no other."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
+    rows = {
+        name: set(re.findall(r"`(\w+)`", row[2]))
+        for row in (line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| `sluicegate_"))
+        if len(row) == 4
+        for name in re.findall(r"`(\w+)`", row[0])
+    }
+    text = application.metrics.exposition()[1].decode()
+    families = set(re.findall(r"^# TYPE (sluicegate_\w+)", text, re.MULTILINE))
+    assert families == set(rows)
+    for name, labels, _ in samples(application):
+        if name.startswith("sluicegate_"):
+            assert set(labels) == rows[name], name
+    assert set(re.findall(r"sluicegate_\w+", page)) == set(rows)
+
+
+async def test_decisions_are_counted(application: Application) -> None:
+    """Passes, refusals by rule, and requests of no rule are counted once each; peeks apart."""
+    for _ in range(7):
+        application.limiter.check(LOGIN)
+    application.limiter.check(Facts(path="/"))
+    application.limiter.check(LOGIN, peek=True)
+    assert value(application, "sluicegate_allowed_total") == 6
+    assert value(application, "sluicegate_unmatched_total") == 1
+    assert value(application, "sluicegate_refused_total", rule="login", outcome="denied") == 2
+    assert value(application, "sluicegate_peeks_total") == 1
+    assert value(application, "sluicegate_store_counters") == 1
+
+
+async def test_rules_are_described(application: Application, rules: Path) -> None:
+    """Version, digest and state of the file are those of the rules in service."""
+    state = application.rules.state
+    assert value(application, "sluicegate_rules_info", digest=state.digest) == 1
+    rules.write_text("nonsense")
+    for _ in range(2):
+        application.rules.poll(application.apply)
+    assert value(application, "sluicegate_rules_file_ok") == 0
+    assert value(application, "sluicegate_rules_version") == 1
+    assert value(application, "sluicegate_rules_rejected_total") == 1
+
+
+async def test_labels_do_not_grow_with_traffic(application: Application) -> None:
+    """A thousand clients and paths add no line to the exposition."""
+    application.limiter.check(LOGIN)
+    before = application.metrics.exposition()[1].count(b"\n")
+    for number in range(1_000):
+        application.limiter.check(Facts(method="POST", path="/login", ip=f"10.0.{number // 250}.{number % 250}"))
+        application.limiter.check(Facts(method="GET", path=f"/{number}", user=str(number)))
+    assert application.metrics.exposition()[1].count(b"\n") == before
