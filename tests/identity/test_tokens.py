@@ -9,6 +9,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import jwt
@@ -298,6 +299,33 @@ def test_a_changed_byte_breaks_it(verifier: Callable[..., TokenVerifier], rsa_is
     assert checked.stats.token_verified == 0
 
 
+@pytest.mark.parametrize("name", ["rsa_issuer", "ec_issuer", "ed_issuer"])
+def test_signatures_of_any_length(
+    verifier: Callable[..., TokenVerifier], request: pytest.FixtureRequest, name: str
+) -> None:
+    """An empty, short, long or random signature is not good for any key type, and never an exception."""
+    issuer = request.getfixturevalue(name)
+    signed = issuer.sign(GOOD).rpartition(b".")[0]
+    random = Random(7)
+    lengths = [*range(70), 255, 256, 257, 1_000]
+    checked = verifier()
+    for length in lengths:
+        assert checked.claims(signed + b"." + b64(random.randbytes(length))) == {}
+    assert reasons(checked) == {"token_signature": len(lengths)}
+
+
+def test_padded_segments_are_read(verifier: Callable[..., TokenVerifier], rsa_issuer: Any) -> None:
+    """Some issuers keep the padding of base64 and sign it; their tokens are tokens all the same."""
+    header = b64(json.dumps({"alg": "RS256", "kid": "rsa-1", "x": ""}).encode())
+    header += b"=" * (-len(header) % 4)
+    payload = b64(json.dumps(GOOD).encode())
+    payload += b"=" * (-len(payload) % 4)
+    assert b"=" in header + payload
+    signature = jwt.get_algorithm_by_name("RS256").sign(header + b"." + payload, rsa_issuer.private)
+    token = b".".join([header, payload, base64.urlsafe_b64encode(signature)])
+    assert verifier().claims(token)["sub"] == "8123"
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_are_no_token(clock_free: ManualClock, data: bytes) -> None:
     """Arbitrary bytes never raise and never give claims."""
@@ -350,7 +378,7 @@ def test_a_token_seen_again_is_not_checked_again(
         calls.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(KeySet, "verifies", counting)
+    monkeypatch.setattr(KeySet, "verifies", staticmethod(counting))
     token = rsa_issuer.sign(GOOD)
     for _ in range(5):
         assert checked.claims(token)["sub"] == "8123"
@@ -365,7 +393,7 @@ def test_the_memo_of_tokens_is_bounded(
 ) -> None:
     """Two generations of the stated size at most; a token in use stays, and no token itself is kept."""
     checked = verifier()
-    monkeypatch.setattr(KeySet, "verifies", lambda *_: True)
+    monkeypatch.setattr(KeySet, "verifies", staticmethod(lambda *_: True))
     used = unsigned({"alg": "RS256", "kid": "rsa-1"}, GOOD | {"n": -1}, b"x")
     for number in range(3 * TOKENS_MEMO_MAX):
         checked.claims(unsigned({"alg": "RS256", "kid": "rsa-1"}, GOOD | {"n": number}, b"x"))

@@ -1,7 +1,7 @@
 """Verified tokens: who signed, for whom, until when, and which claims are wanted (RFC 7519, RFC 8725).
 
 The cheap checks come first, so that an expired or foreign token costs microseconds and only a token that could be good
-costs a signature check (about 70 µs for RSA, 100 µs for elliptic curves). A good token is remembered by its SHA-256 until
+costs a signature check (about 35 µs for RSA, 80 µs for elliptic curves). A good token is remembered by its SHA-256 until
 it expires; the token itself is not kept. A bad signature is not remembered: whoever sends one can send another, and
 remembering them would push out the good ones.
 """
@@ -9,6 +9,7 @@ remembering them would push out the good ones.
 from __future__ import annotations
 
 import binascii
+import re
 from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
@@ -27,6 +28,8 @@ __all__ = ["TokenVerifier"]
 
 # The last second of the year 9999: later dates are mistakes, and would not fit the arithmetic of other systems.
 _LATEST_S = 253_402_300_799
+# Three segments of base64url (the decoder skips foreign bytes silently); some issuers keep the padding.
+_COMPACT = re.compile(rb"[A-Za-z0-9_-]+={0,2}\.[A-Za-z0-9_-]+={0,2}\.[A-Za-z0-9_-]*={0,2}")
 _NO_CLAIMS: Mapping[str, str] = {}
 
 
@@ -97,7 +100,7 @@ class TokenVerifier:
         self._recent[digest] = verified
 
     def _verify(self, token: bytes) -> _Verified:
-        header, payload = _parts(token)
+        signed, header, payload, signature = _parts(token)
         if "crit" in header or "b64" in header:
             raise _Rejected("token_malformed")
         algorithm, kid = header.get("alg"), header.get("kid")
@@ -113,7 +116,7 @@ class TokenVerifier:
         if keys is None or key is None:
             self.unknown_key_seen = True
             raise _Rejected("token_key_unknown")
-        if not keys.verifies(token, key, algorithm):
+        if not keys.verifies(signed, signature, key):
             raise _Rejected("token_signature")
         self.stats.token_verified += 1
         return _Verified(valid_from_us, valid_until_us, self._wanted_claims(payload))
@@ -161,18 +164,27 @@ class TokenVerifier:
         return found
 
 
-def _parts(token: bytes) -> tuple[dict[str, object], dict[str, object]]:
-    """Header and payload of a compact JWT, both still unverified."""
-    segments = token.split(b".")
-    if len(segments) != 3:
+def _parts(token: bytes) -> tuple[bytes, dict[str, object], dict[str, object], bytes]:
+    """What is signed, header and payload (both still unverified), and signature of a compact JWT."""
+    if _COMPACT.fullmatch(token) is None:
         raise _Rejected("token_malformed")
-    return _json_object(segments[0]), _json_object(segments[1])
+    signed, _, signature = token.rpartition(b".")
+    header, _, payload = signed.partition(b".")
+    return signed, _json_object(header), _json_object(payload), _decoded(signature)
+
+
+def _decoded(segment: bytes) -> bytes:
+    bare = segment.rstrip(b"=")
+    try:
+        return urlsafe_b64decode(bare + b"=" * (-len(bare) % 4))
+    except binascii.Error:
+        raise _Rejected("token_malformed") from None
 
 
 def _json_object(segment: bytes) -> dict[str, object]:
     try:
-        decoded = msgspec.json.decode(urlsafe_b64decode(segment + b"=" * (-len(segment) % 4)))
-    except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error, RecursionError):
+        decoded = msgspec.json.decode(_decoded(segment))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         decoded = None
     if not isinstance(decoded, dict):
         raise _Rejected("token_malformed")
