@@ -102,10 +102,19 @@ def test_the_limits_of_one_request_are_bounded(lines_of):
         file(*(f"name: r{n}, quota: {n + 1}/s burst {2 * many - n}, match: {{path: '/a/**'}}" for n in range(many)))
     )
     assert line == (
-        f"3: rule 'r0': match: GET /a is under {many} limits; at most {LIMITS_PER_REQUEST_MAX} may apply to one request"
+        f"3: rule 'r0': match: a request such as GET /a is under {many} limits; at most {LIMITS_PER_REQUEST_MAX} may apply to one request"
     )
     assert lines_of(file(*(f"name: r{n}, quota: 5/s, match: {{path: /{n}}}" for n in range(many)))) == []
     assert lines_of(file(*(f"name: r{n}, quota: 5/s, match: {{user: u{n}}}" for n in range(many)))) == []
+    (line,) = lines_of(
+        file(
+            *(
+                f"name: r{n}, quota: 5/s, match: {{user: [u, u{n}], path: '/a/{{x}}', ip: 10.0.0.0/8}}"
+                for n in range(many)
+            )
+        )
+    )
+    assert line.startswith("3: rule 'r0': match: a request such as GET /a/x is under 65 limits")
 
 
 def test_a_warning_does_not_refuse_the_file():

@@ -48,7 +48,8 @@ FACTS = st.builds(
 
 def applies(match: Match, facts: Facts) -> bool:
     rule = Rule("r", Scope.GLOBAL, match, Per(), {}, on_store_failure=FailurePolicy.OPEN)
-    found = Matcher([rule], lambda text: text).candidates(see(facts.method, facts.path, facts.host, None))
+    matcher = Matcher([rule], lambda text: text)
+    found = matcher.candidates(see(facts.method, facts.path, facts.host, None, matcher.labels_of(facts)))
     return any(candidate.guard is None or candidate.guard(facts) for candidate in found)
 
 

@@ -10,9 +10,10 @@ from sluicegate.algorithms.spec import Spec
 from sluicegate.bounds import LEAKY_PAIRS_MAX, LIMITS_PER_REQUEST_MAX
 from sluicegate.rules.check_identity import Lines, check_identity
 from sluicegate.rules.digest import meaning_of
+from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity import IdentityConfig
 from sluicegate.rules.match import Matcher, see
-from sluicegate.rules.model import Mode, Quota, Rule, Tiers
+from sluicegate.rules.model import Match, Mode, Quota, Rule, Tiers
 from sluicegate.rules.overlap import may_meet
 from sluicegate.rules.paths import Glob, Wild, parse_pattern
 from sluicegate.rules.problems import Problems
@@ -127,26 +128,41 @@ def _of_tier(rule: Rule, tier: str | None) -> Quota:
 
 
 def _check_limits_per_request(rules: Sequence[Rule], tiers: Tiers, problems: Problems) -> None:
-    """One request is made up for each rule; only rules that certainly match it are counted."""
+    """One request is made up for each rule, and the rules that match it are counted."""
     active = [rule for rule in rules if rule.mode is not Mode.OFF]
     parts = [max(len(quota.specs) for quota in rule.quotas.values()) for rule in active]
     if sum(parts) <= LIMITS_PER_REQUEST_MAX:
         return
     matcher = Matcher(active, lambda text: text)
     for rule in active:
-        match = rule.match
-        method = match.methods[0] if match.methods else "GET"
-        path = _example_path(match.path[0]) if match.path else "/"
-        host = match.host[0].replace("*", "www") if match.host else None
-        tier = match.tier[0] if match.tier else tiers.default
-        certain = [found for found in matcher.candidates(see(method, path, host, tier)) if found.guard is None]
-        limits = sum(parts[found.rule_index] for found in certain)
+        facts = _example_request(rule.match)
+        tier = rule.match.tier[0] if rule.match.tier else tiers.default
+        seen = see(facts.method, facts.path, facts.host, tier, matcher.labels_of(facts))
+        found = [one for one in matcher.candidates(seen) if one.guard is None or one.guard(facts)]
+        limits = sum(parts[one.rule_index] for one in found)
         if limits > LIMITS_PER_REQUEST_MAX:
             message = (
-                f"{method} {path} is under {limits} limits; at most {LIMITS_PER_REQUEST_MAX} may apply to one request"
+                f"a request such as {facts.method} {facts.path} is under {limits} limits; at most "
+                f"{LIMITS_PER_REQUEST_MAX} may apply to one request"
             )
             problems.add(rule.line, rule.name, "match", message)
             return
+
+
+def _example_request(match: Match) -> Facts:
+    """A request that the match was probably written for."""
+    user = match.user[0] if match.user else "x" if match.authenticated else None
+    return Facts(
+        method=match.methods[0] if match.methods else "GET",
+        path=_example_path(match.path[0]) if match.path else "/",
+        host=match.host[0].replace("*", "www") if match.host else "www",
+        ip=match.ip[0].partition("/")[0] if match.ip else "192.0.2.1",
+        user=user,
+        tenant=match.tenant[0] if match.tenant else None,
+        headers={name: value or "x" for name, value in match.headers.items()},
+        domain=match.domain[0] if match.domain else None,
+        descriptors={name: value or "x" for name, value in match.descriptors.items()},
+    )
 
 
 def _example_path(pattern: str) -> str:
