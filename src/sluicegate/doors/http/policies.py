@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
@@ -30,6 +31,18 @@ _OPTIONS: Final = ("strict", "max_delay_ms", "nodelay")
 POLICY_FIELDS: Final = ("algorithm", *_NUMBERS, *_OPTIONS)
 
 _NUMBER_START: Final = b"-0123456789"
+
+_SPEC_FAULT: Final = re.compile(r"\b([a-z_]+): (.+)\Z", re.DOTALL)
+_SPEC_FIELDS: Final = {
+    "capacity": "capacity",
+    "limit": "limit",
+    "max_delay_us": "max_delay_ms",
+    "period_us": "refill_per_sec",
+    "sub_windows": "strict",
+    "tokens": "refill_per_sec",
+    "window_us": "window_s",
+}
+"""The members of a policy by the names that specs use for them."""
 
 
 class _Json(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,14 +97,21 @@ class InlinePolicies:
         except InvalidRequest as error:
             raise InvalidRequest(f"policy.{error.field}" if error.field else "policy", error.message) from None
         except QuotaError as error:
-            raise InvalidRequest(f"policy.{error.field}" if error.field else "policy", _message(error)) from None
+            field, message = _field_and_message(error)
+            raise InvalidRequest(f"policy.{field}" if field else "policy", message) from None
         prefix = counter_prefix(self._namespace, _KEY_RULE, spec.algorithm, spec.shape)
         texts = self._headers.policy(INLINE_RULE, spec.capacity, spec.window_us, spec.algorithm)
         return InlinePolicy(Counter(INLINE_RULE, spec, prefix), texts)
 
 
-def _message(error: QuotaError) -> str:
-    return error.message + (f"; did you mean {error.suggestion!r}?" if error.suggestion else "")
+def _field_and_message(error: QuotaError) -> tuple[str, str]:
+    if error.field is not None:
+        return error.field, error.message + (f"; did you mean {error.suggestion!r}?" if error.suggestion else "")
+    # A spec refused its numbers, in its own units.
+    match = _SPEC_FAULT.search(error.message)
+    if match is None or match[1] not in _SPEC_FIELDS:
+        return "", error.message
+    return _SPEC_FIELDS[match[1]], f"out of range: {match[1]} {match[2]}"
 
 
 def _number(name: str, value: int | msgspec.Raw) -> int | Decimal:
