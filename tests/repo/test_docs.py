@@ -115,10 +115,15 @@ def test_command_lines_shown_are_understood(page: Path) -> None:
 def understood(line: str) -> None:
     """Parse the sluicegate commands of a shell line as the program would, without running them."""
     words = shlex.split(line, comments=True)
-    while "sluicegate" in words:
-        words = words[words.index("sluicegate") + 1 :]
-        ends = [i for i, word in enumerate(words) if word in ("|", "&", "&&", ";", ">", "<", "2>", "sluicegate")]
-        arguments = words[: ends[0]] if ends else words
+    starts = [0, *(i + 1 for i, word in enumerate(words) if word in ("|", "&", "&&", "||", ";", "do"))]
+    for start, end in zip(starts, [*starts[1:], len(words) + 1], strict=True):
+        part = words[start : end - 1]
+        while part and re.match(r"[A-Z_]+=", part[0]):
+            part = part[1:]
+        if not part or part[0] != "sluicegate":
+            continue
+        redirections = [i for i, word in enumerate(part) if re.match(r"\d?[<>]", word)]
+        arguments = part[1 : redirections[0]] if redirections else part[1:]
         context = click.Context(command_root, info_name="sluicegate")
         group: click.Command = command_root
         while isinstance(group, click.Group) and arguments and not arguments[0].startswith("-"):
@@ -131,7 +136,9 @@ def understood(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "command"), commands(command_root), ids=lambda value: "-".join(value) if isinstance(value, tuple) else ""
+    ("words", "command"),
+    list(commands(command_root)),
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )
 def test_every_command_and_flag_is_documented(
     words: tuple[str, ...], command: click.Command, documentation: str

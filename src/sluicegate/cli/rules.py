@@ -31,7 +31,7 @@ def rules() -> None:
 @config_option()
 @click.argument("file", type=_FILE)
 @flag("json", help="Print one JSON object.")
-def check_command(file: Path, json: bool) -> int:
+def _check(file: Path, json: bool) -> int:
     """List every problem of FILE. Exit status 0 valid, 1 invalid, 2 unreadable."""
     ruleset, problems = check_rules(read_bytes(file), str(file))
     if json:
@@ -55,7 +55,7 @@ def check_command(file: Path, json: bool) -> int:
 @option("clients", type=click.IntRange(min=1), default=100_000, help="Live clients to compute memory for.")
 @option("nodes", type=click.IntRange(min=1), default=1, help="Processes that would decide alone while a store is away.")
 @flag("json", help="Print one JSON array.")
-def bounds_command(file: Path, rps: float, clients: int, nodes: int, json: bool) -> int:
+def _bounds(file: Path, rps: float, clients: int, nodes: int, json: bool) -> int:
     """Print what each rule of FILE admits at worst, and what it costs in memory and store calls."""
     report = bounds_report(read_rules(file), rps=rps, clients=clients, nodes=nodes)
     if json:
@@ -70,7 +70,7 @@ def bounds_command(file: Path, rps: float, clients: int, nodes: int, json: bool)
 @click.argument("old", type=_FILE)
 @click.argument("new", type=_FILE)
 @flag("json", help="Print one JSON array.")
-def diff_command(old: Path, new: Path, json: bool) -> int:
+def _diff(old: Path, new: Path, json: bool) -> int:
     """Say what changing from OLD to NEW means, counters included. Exit status 0 same, 1 differs, 2 error."""
     changes = diff_rules(read_rules(old), read_rules(new))
     if json:
