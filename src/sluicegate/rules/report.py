@@ -27,7 +27,7 @@ def bounds_report(ruleset: RuleSet, *, rps: float = 1000, clients: int = 100_000
     """The bounds of every limit of a rule set, in file order: rules, then tiers, then the parts of a quota.
 
     ``rps``: requests a second that match each rule; ``clients``: distinct clients with a live counter; ``nodes``: processes
-    that decide, for what a store failure costs.
+    that decide, for what a store failure costs where each counts for itself.
     """
     return [row for rule in ruleset.rules for row in _rows(rule, rps, clients, nodes)]
 
@@ -136,6 +136,9 @@ def _store_failure(rule: Rule, spec: Spec | None, nodes: int) -> str:
         return "refuses everything with 503"
     if isinstance(spec, Ban):
         return "still refuses everything"
-    share = max(1, spec.capacity // nodes)
-    each = "the whole limit" if nodes == 1 else f"1/{nodes} of the rate and {share} at once on each of {nodes} nodes"
-    return f"{each}; local counters start full, so at most {share * nodes} more per outage"
+    if nodes == 1:
+        return f"counts in this process by the same numbers; starts full, so up to {spec.capacity:,} more per outage"
+    most = spec.most_admitted(spec.window_us) * nodes
+    return (
+        f"each of {nodes} nodes counts for itself by the same numbers, so all together up to {most:,} in the same time"
+    )
