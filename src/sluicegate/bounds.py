@@ -212,13 +212,11 @@ HEADER_INTEGER_MAX: Final = 999_999_999_999_999
 POLICY_TEXTS_MAX: Final = 8_192
 
 # The numbers of a limit. State and arithmetic are exact integers in Python; a port to Lua has doubles, exact to 2^53.
-# There a time is whole microseconds plus a remainder below `tokens`, sums of two times stay below 2^53 because each is
-# at most 2^52 (store time until the year 2112; a drain of 142 years), and every product below has both factors under
-# 2^53, so a port can compute and compare it exactly in two limbs (2^106).
-
-# The store's time, and the time a drained bucket takes to fill: capacity * period_us / tokens.
+# There a time is whole microseconds plus a remainder below `tokens`, and every product has two factors below 2^53, so
+# that a port can compute and compare it exactly in two limbs (2^106). These two are the store's time (until the year
+# 2112) and the time a drained bucket takes to fill, capacity * period_us / tokens (71 years): their sum is below 2^53.
 NOW_US_MAX: Final = 1 << 52
-DRAIN_US_MAX: Final = 1 << 52
+DRAIN_US_MAX: Final = 1 << 51
 
 # How far behind a counter's state a clock may be and still be taken for skew, in microseconds: time then stands still
 # until it has caught up. Further behind, the clock was set back and the counter is brought to the new time. Without a
@@ -226,12 +224,14 @@ DRAIN_US_MAX: Final = 1 << 52
 # a step back locks a caller out for at most ten seconds longer than a drain or a window.
 CLOCK_BEHIND_US_MAX: Final = 10 * 1_000_000
 
-# Tokens of a bucket or a window, and tokens per period after the fraction is reduced. A remainder is below the latter.
-# Products: capacity * period_us, cost * period_us, elapsed_us * tokens, count * overlap_us.
+# Tokens of a bucket or a window, and tokens per period after the fraction is reduced; a remainder is below the latter.
+# They stand in the products capacity * period_us, cost * period_us, elapsed_us * tokens and count * overlap_us, all of
+# them below 2^93.
 CAPACITY_MAX: Final = 10**12
 TOKENS_MAX: Final = 10**12
 
-# Period and window, in microseconds: ten years of 365 days.
+# Period and window, in microseconds: ten years of 365 days, below 2^49, so that the start of a window plus its length is
+# below 2^53 too.
 PERIOD_US_MAX: Final = 10 * 365 * 86_400 * 1_000_000
 WINDOW_US_MAX: Final = PERIOD_US_MAX
 
@@ -245,7 +245,7 @@ DELAY_US_MAX: Final = 3_600 * 1_000_000
 SUB_WINDOWS_MAX: Final = 60
 
 # Tokens in a sliding log, which keeps one entry per accepted hit: 10,000 take about 0.5 MB per counter, and a hit copies
-# the log in about 50 microseconds.
+# the log in about 0.1 ms.
 SLIDING_LOG_LIMIT_MAX: Final = 10_000
 
 # Calendar windows whose ends are remembered. All counters of one calendar rule share the current window.

@@ -75,18 +75,18 @@ class TokenBucket:
         tat = state + cost * self.period_us
         return tat if tat <= now + self._drain else None
 
-    def _used(self, state: int | None, now_us: int) -> int:
+    def _used(self, state: int, now_us: int) -> int:
         """Units until the bucket is full; more than a drain only while the clock is catching up."""
-        if state is None:
-            return 0
         used = state - now_us * self.tokens
-        return max(used, 0) if used <= self._ahead else self._drain
+        if used < 0:
+            return 0
+        return used if used <= self._ahead else self._drain
 
     def verdict(self, state: int | None, now_us: int, cost: int, admitted: bool) -> Verdict:
         """``reset_after_us`` of a pass is the time until the bucket is full again."""
         tokens, period_us, drain = self.tokens, self.period_us, self._drain
-        used = self._used(state, now_us)
-        remaining = max(drain - used, 0) // period_us
+        used = 0 if state is None else self._used(state, now_us)
+        remaining = (drain - used) // period_us if used < drain else 0
         if admitted:
             return Verdict(Outcome.ALLOWED, remaining, 0, -(-used // tokens))
         if cost > self.capacity:
@@ -108,7 +108,7 @@ class TokenBucket:
         now = now_us * self.tokens
         if cost > self.capacity:
             return now if state is None else state
-        used = self._used(state, now_us)
+        used = 0 if state is None else self._used(state, now_us)
         return now + max(min(used + cost * self.period_us, self._drain), used)
 
     def refund(self, state: int, now_us: int, cost: int, charged_us: int) -> int:
