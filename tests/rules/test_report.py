@@ -135,7 +135,7 @@ FAILURE = [
     ("closed", "refuses everything with 503"),
     (
         "local",
-        "1/3 of the rate and 3 at once on each of 3 nodes; local counters start full, so at most 9 more per outage",
+        "each of 3 nodes counts for itself by the same numbers, so all together up to 57 in the same time",
     ),
 ]
 
@@ -145,6 +145,12 @@ def test_what_a_store_failure_costs(policy, words):
     """Each failure policy has its price, for the given number of nodes."""
     (row,) = report(f"name: a, per: [ip], quota: 10/s, on_store_failure: {policy}", nodes=3)
     assert (row.on_store_failure, row.store_failure) == (policy, words)
+
+
+def test_one_node_without_its_store_starts_full():
+    """One process that loses its store begins a full counter of its own: at most one capacity more."""
+    (row,) = report("name: a, per: [ip], quota: 10/s")
+    assert row.store_failure == "counts in this process by the same numbers; starts full, so up to 10 more per outage"
 
 
 def test_the_report_is_plain_data():
