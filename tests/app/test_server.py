@@ -189,6 +189,14 @@ def test_second_signal_forces(start: Start) -> None:
     assert "stop_forced" in server.err.read_text()
 
 
+def test_signal_delivered_twice_is_one(start: Start) -> None:
+    """Two signals at once, as a supervisor and a process group send them, are one request to stop."""
+    server = start(*UP, "--drain-delay", "500ms")
+    server.process.send_signal(signal.SIGINT)
+    assert server.stop() == 0
+    assert "stop_forced" not in server.err.read_text()
+
+
 def refusal(server: Any) -> str:
     """The one line a server says that cannot start; its exit status is 2."""
     assert server.process.wait(20) == 2

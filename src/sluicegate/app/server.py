@@ -29,6 +29,9 @@ __all__ = ["run_server"]
 
 _FORCED = 1
 
+_ONE_REQUEST_S = 0.2
+"""Signals this close together are one request to stop: a supervisor and a process group often deliver it twice."""
+
 
 def run_server(settings: Settings, *, out: TextIO | None = None, clock: Clock | None = None) -> int:
     """Serve until told to stop; returns the exit status. Raises ConfigurationError where it cannot start.
@@ -56,17 +59,19 @@ class _Signals:
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.force = asyncio.Event()
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
+        self._stopped_s = 0.0
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._arrived, number)
+            self._loop.add_signal_handler(number, self._arrived, number)
 
     def _arrived(self, number: signal.Signals) -> None:
-        if self.stop.is_set():
+        if not self.stop.is_set():
+            logs.event(logging.INFO, "stop_requested", signal=number.name)
+            self._stopped_s = self._loop.time()
+            self.stop.set()
+        elif self._loop.time() - self._stopped_s >= _ONE_REQUEST_S:
             logs.event(logging.WARNING, "stop_forced", signal=number.name)
             self.force.set()
-        else:
-            logs.event(logging.INFO, "stop_requested", signal=number.name)
-            self.stop.set()
 
 
 async def _serve(settings: Settings, out: TextIO, clock: Clock) -> int:
