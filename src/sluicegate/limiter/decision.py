@@ -15,10 +15,17 @@ from msgspec.structs import force_setattr
 
 from sluicegate.algorithms.verdict import Outcome, Verdict
 from sluicegate.clock import US_PER_MS
+from sluicegate.errors import InternalError
 from sluicegate.limiter.plan import Plan
 from sluicegate.stores.base import Answer, Counter, Receipt
 
 __all__ = ["Decision", "RuleResult", "Summary", "summarize"]
+
+
+# What is on the path of every described decision: an enum member costs a lookup through its class, and a named tuple made by
+# its own constructor twice as much as one made by tuple's.
+_ALLOWED = Outcome.ALLOWED
+_new_tuple = tuple.__new__
 
 
 class RuleResult(NamedTuple):
@@ -54,15 +61,13 @@ class RuleResult(NamedTuple):
 class Summary(NamedTuple):
     """The description of a decision; the fields of ``Decision`` by the same names."""
 
-    outcome: Outcome = Outcome.ALLOWED
-    rule: str | None = None
-    limit: int | None = None
-    remaining: int | None = None
-    retry_after_us: int | None = 0
-    reset_after_us: int = 0
-    delay_us: int = 0
-    results: tuple[RuleResult, ...] = ()
-    refusal: str | None = None
+    outcome: Outcome
+    decisive: RuleResult | None
+    retry_after_us: int | None
+    reset_after_us: int
+    delay_us: int
+    results: tuple[RuleResult, ...]
+    refusal: str | None
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -96,22 +101,30 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
         return self.summary.outcome
 
     @property
+    def decisive(self) -> RuleResult | None:
+        """The result that ``rule``, ``limit`` and ``remaining`` are taken from."""
+        return self.summary.decisive
+
+    @property
     def rule(self) -> str | None:
         """The first enforced rule that refused, else the one with the smallest absolute remaining.
 
         None where no enforced rule was charged; then ``limit`` and ``remaining`` are None too and no rate headers are sent.
         """
-        return self.summary.rule
+        decisive = self.summary.decisive
+        return None if decisive is None else decisive.rule
 
     @property
     def limit(self) -> int | None:
         """Capacity of the counter of ``rule``."""
-        return self.summary.limit
+        decisive = self.summary.decisive
+        return None if decisive is None else decisive.limit
 
     @property
     def remaining(self) -> int | None:
         """Tokens left in the counter of ``rule`` (>= 0)."""
-        return self.summary.remaining
+        decisive = self.summary.decisive
+        return None if decisive is None else decisive.remaining
 
     @property
     def retry_after_us(self) -> int | None:
@@ -161,9 +174,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
         document: dict[str, object] = {
             "allowed": self.allowed,
             "outcome": summary.outcome.value,
-            "rule": summary.rule,
-            "limit": summary.limit,
-            "remaining": summary.remaining,
+            "rule": self.rule,
+            "limit": self.limit,
+            "remaining": self.remaining,
             "retry_after_ms": _ms(summary.retry_after_us),
             "reset_ms": _ms(summary.reset_after_us),
             "delay_ms": _ms(summary.delay_us),
@@ -187,9 +200,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     def __repr__(self) -> str:
         summary = self.summary
-        words = [f"rule={summary.rule!r}"]
-        if summary.rule is not None:
-            words.append(f"remaining={summary.remaining}/{summary.limit}")
+        words = [f"rule={self.rule!r}"]
+        if summary.decisive is not None:
+            words.append(f"remaining={self.remaining}/{self.limit}")
         if not self.allowed:
             words.append(f"retry_after_us={summary.retry_after_us}")
         if summary.delay_us:
@@ -215,47 +228,40 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
 def summarize(plan: Plan, answer: Answer | None, allowed: bool) -> Summary:
     """Describe an answer: refusing rules first, else the tightest rule (see ``Decision``)."""
     results = _results(plan, answer)
-    enforced = [result for result in results if not result.shadow]
-    refusing = [result for result in enforced if result.refuses]
-    if allowed:
-        decided = [result for result in enforced if result.outcome is Outcome.ALLOWED]
-        if not decided:
-            return Summary(results=results)
-        tightest = min(decided, key=lambda result: result.remaining)
-        return Summary(
-            rule=tightest.rule,
-            limit=tightest.limit,
-            remaining=tightest.remaining,
-            reset_after_us=tightest.reset_after_us,
-            delay_us=max(result.delay_us for result in decided),
-            results=results,
-        )
+    if not allowed:
+        return _summarize_refusal(results)
+    tightest: RuleResult | None = None
+    least = delay_us = 0
+    for result in results:
+        _, outcome, _, remaining, _, _, held_us, _, _, shadow = result
+        if shadow or outcome is not _ALLOWED:
+            continue
+        if tightest is None or remaining < least:
+            tightest, least = result, remaining
+        if held_us:
+            delay_us = max(delay_us, held_us)
+    reset_after_us = 0 if tightest is None else tightest.reset_after_us
+    return _new_tuple(Summary, (_ALLOWED, tightest, 0, reset_after_us, delay_us, results, None))
+
+
+def _summarize_refusal(results: tuple[RuleResult, ...]) -> Summary:
+    refusing = [result for result in results if result.refuses]
     if not refusing:
-        return Summary(Outcome.UNDECIDED, retry_after_us=None, results=results, refusal="store")
+        raise InternalError("a request was refused, but no rule refuses it")
     first = refusing[0]
     waits = [result.retry_after_us for result in refusing if result.retry_after_us is not None]
     retry_after_us = max(waits) if len(waits) == len(refusing) else None
+    outcome, refusal = Outcome.NEVER_FITS if retry_after_us is None else Outcome.DENIED, "rate"
     if first.outcome is Outcome.UNDECIDED:
         outcome, refusal = Outcome.UNDECIDED, "store"
-    else:
-        outcome, refusal = Outcome.NEVER_FITS if retry_after_us is None else Outcome.DENIED, "rate"
-    return Summary(
-        outcome=outcome,
-        rule=first.rule,
-        limit=first.limit,
-        remaining=first.remaining,
-        retry_after_us=retry_after_us,
-        reset_after_us=retry_after_us or 0,
-        results=results,
-        refusal=refusal,
-    )
+    return Summary(outcome, first, retry_after_us, retry_after_us or 0, 0, results, refusal)
 
 
 def _results(plan: Plan, answer: Answer | None) -> tuple[RuleResult, ...]:
-    results = [_result(counter, _UNIDENTIFIED) for counter in plan.unidentified]
+    results = [_result(counter, _UNIDENTIFIED) for counter in plan.unidentified] if plan.unidentified else []
     if answer is not None:
-        charged = zip(plan.charges, answer.verdicts(), strict=True)
-        results += [_result(charge[0], verdict) for charge, verdict in charged]
+        for charge, verdict in zip(plan.charges, answer.verdicts(), strict=True):
+            results.append(_result(charge[0], verdict))
     return tuple(results)
 
 
@@ -263,19 +269,22 @@ _UNIDENTIFIED = Verdict(Outcome.NEVER_FITS, 0, None, 0)
 
 
 def _result(counter: Counter, verdict: Verdict) -> RuleResult:
-    spec = counter.spec
+    name, spec, _, shadow, _, _ = counter
     outcome, remaining, retry_after_us, reset_after_us, delay_us = verdict
-    return RuleResult(
-        counter.name,
-        outcome,
-        spec.capacity,
-        remaining,
-        retry_after_us,
-        reset_after_us,
-        delay_us,
-        spec.window_us,
-        spec.algorithm,
-        counter.shadow,
+    return _new_tuple(
+        RuleResult,
+        (
+            name,
+            outcome,
+            spec.capacity,
+            remaining,
+            retry_after_us,
+            reset_after_us,
+            delay_us,
+            spec.window_us,
+            spec.algorithm,
+            shadow,
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 Conditions on method, path, host and tier are *static*: they are answered once per distinct request line and remembered.
 The others (headers, identity, address, descriptors) are *guards*: functions of the facts, called per request.
 
-A condition on a fact that is not known does not hold; the empty text counts as not known.
+A condition on a fact that is not known does not hold; an empty identity or address counts as not known.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _guards(match: Match, ip_key: Callable[[str], str]) -> list[Guard]:
         guards.append(lambda facts: facts.domain in domains)
     if match.authenticated is not None:
         wanted = match.authenticated
-        guards.append(lambda facts: bool(facts.user or facts.api_key or facts.tenant) is wanted)
+        guards.append(lambda facts: facts.authenticated is wanted)
     headers = {name.lower(): value for name, value in match.headers.items()}
     guards += [_entry_guard(lambda facts: facts.headers, name, value) for name, value in headers.items()]
     guards += [_entry_guard(lambda facts: facts.descriptors, name, value) for name, value in match.descriptors.items()]

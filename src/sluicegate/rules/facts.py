@@ -31,5 +31,5 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def authenticated(self) -> bool:
-        """True where a user, an API key or a tenant is known."""
-        return self.user is not None or self.api_key is not None or self.tenant is not None
+        """True where a user, an API key or a tenant is known; the empty text is not."""
+        return bool(self.user or self.api_key or self.tenant)
