@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
+import datetime as dt
 import ipaddress
 import socket
 import struct
@@ -121,7 +121,7 @@ class Line:
 
     async def request_body(self, head):
         """Read the body a request head announces."""
-        fields = dict((name.lower(), value) for name, value in map(pair, head.split(b"\r\n")[1:-2]))
+        fields = {name.lower(): value for name, value in map(pair, head.split(b"\r\n")[1:-2])}
         if "transfer-encoding" in fields:
             return (await self.chunked())[0]
         return await self.exactly(int(fields.get("content-length", "0")))
@@ -277,7 +277,15 @@ async def world():
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
 
     async def start(
-        *serves, rules=OPEN_RULES, headers="x-ratelimit", listen=None, urls=(), clock=None, paths=(), ssl=None, **settings
+        *serves,
+        rules=OPEN_RULES,
+        headers="x-ratelimit",
+        listen=None,
+        urls=(),
+        clock=None,
+        paths=(),
+        ssl=None,
+        **settings,
     ):
         backends = [
             await Backend(serve).start(path, ssl)
@@ -322,22 +330,20 @@ def certificate(tmp_path):
     """A file with a key and a self-signed certificate for 127.0.0.1, valid now."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     path = tmp_path / "certificate.pem"
     path.write_bytes(pem + made.public_bytes(serialization.Encoding.PEM))
     return path

@@ -10,7 +10,10 @@ import ssl
 import pytest
 
 from sluicegate.doors.gateway import Gateway, Settings
+from sluicegate.doors.gateway.target import Target
 from sluicegate.errors import ConfigurationError
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.load import load_rules
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
@@ -492,21 +495,27 @@ async def test_an_upstream_over_tls(world, tmp_path, certificate):
 
 @pytest.mark.parametrize(
     "url",
-    ["", "127.0.0.1:80", "ftp://x", "http://", "http://x/path", "http://x?q", "http://u:p@x", "http://x:99999", "unix:", "http://x y"],
+    [
+        "",
+        "127.0.0.1:80",
+        "ftp://x",
+        "http://",
+        "http://x/path",
+        "http://x?q",
+        "http://u:p@x",
+        "http://x:99999",
+        "unix:",
+        "http://x y",
+    ],
 )
 def test_an_upstream_url_that_is_none_is_named(url):
     """Nothing is guessed."""
     with pytest.raises(ConfigurationError, match="upstream"):
-        from sluicegate.doors.gateway.target import Target
-
         Target.parse(url)
 
 
 def test_a_gateway_needs_an_upstream(trusting):
     """None is a mistake of configuration."""
-    from sluicegate.limiter.limiter import Limiter
-    from sluicegate.rules.load import load_rules
-
     limiter = Limiter.from_rules(load_rules(trusting, "test"))
     with pytest.raises(ConfigurationError, match="upstream"):
         Gateway(limiter, [])
@@ -516,7 +525,15 @@ def test_a_gateway_needs_an_upstream(trusting):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"connect_timeout_s": 0}, {"idle_timeout_s": 1e9}, {"held_max": 0}, {"balance": "random"}, {"proto": "ftp"}, {"via": "a b"}, {"eject_after": -1}],
+    [
+        {"connect_timeout_s": 0},
+        {"idle_timeout_s": 1e9},
+        {"held_max": 0},
+        {"balance": "random"},
+        {"proto": "ftp"},
+        {"via": "a b"},
+        {"eject_after": -1},
+    ],
 )
 def test_a_setting_out_of_range_is_named(wrong):
     """Field and value."""

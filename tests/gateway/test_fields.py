@@ -102,7 +102,10 @@ async def test_identity_headers_of_strangers_do_not_reach_the_upstream(world, tr
     w = await world(mirror, rules=rules)
     assert sorted(lines((await w.ask(sent)).body)) == sorted([*USUAL, VIA])
     kept = await world(mirror, rules=rules, strip_identity=False)
-    assert [line for line in lines((await kept.ask(sent)).body) if "admin" in line] == ["X-User-Id: admin", "X-User-ID: admin"]
+    assert [line for line in lines((await kept.ask(sent)).body) if "admin" in line] == [
+        "X-User-Id: admin",
+        "X-User-ID: admin",
+    ]
 
 
 async def test_a_credential_we_check_goes_on_to_the_upstream(world, tmp_path):

@@ -9,6 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sluicegate.clock import ManualClock
+from sluicegate.doors.gateway import Gateway
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.load import load_rules
+
 SECOND = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 H = b"Host: x\r\n"
 P = b"POST / HTTP/1.1\r\n" + H
@@ -196,10 +201,6 @@ pieces = st.sampled_from(
 def test_whatever_a_client_sends_the_upstream_reads_what_was_decided(parts, cuts):
     """No exception leaves the protocol, and an independent parser (h11) on the upstream's side sees exactly the requests
     that were decided, each complete or the last one cut off."""
-    from sluicegate.clock import ManualClock
-    from sluicegate.doors.gateway import Gateway
-    from sluicegate.limiter.limiter import Limiter
-    from sluicegate.rules.load import load_rules
 
     async def run():
         received = []
@@ -222,7 +223,10 @@ def test_whatever_a_client_sends_the_upstream_reads_what_was_decided(parts, cuts
                         self.parser.send(h11.Response(status_code=200, headers=[("Content-Length", "0")]))
                         self.parser.send(h11.EndOfMessage())
                         self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-                        if self.parser.our_state is h11.MUST_CLOSE or self.parser.their_state is h11.MIGHT_SWITCH_PROTOCOL:
+                        if (
+                            self.parser.our_state is h11.MUST_CLOSE
+                            or self.parser.their_state is h11.MIGHT_SWITCH_PROTOCOL
+                        ):
                             self.transport.close()
                             return
                         self.parser.start_next_cycle()
@@ -239,7 +243,7 @@ def test_whatever_a_client_sends_the_upstream_reads_what_was_decided(parts, cuts
             [f"http://127.0.0.1:{upstream.sockets[0].getsockname()[1]}"],
         )
         front = await loop.create_server(gateway.protocol_factory, "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*front.sockets[0].getsockname()[:2])
+        _reader, writer = await asyncio.open_connection(*front.sockets[0].getsockname()[:2])
         data = b"".join(parts)
         for size in [*cuts, len(data)]:
             writer.write(data[:size])
