@@ -10,8 +10,8 @@ import pytest
 from sluicegate.app.rules_file import RulesFile
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.errors import ConfigurationError
-from sluicegate.rules.load import RulesInvalid
 from sluicegate.rules.model import RuleSet
+from sluicegate.rules.problems import RulesInvalid
 
 GOOD = "version: 1\nrules:\n  - {name: api, per: [ip], quota: 5/minute}\n"
 EDITED = GOOD.replace("5/minute", "7/minute")
