@@ -13,6 +13,7 @@ run: ## Start gateway, decision API and a demo backend (ARGS="--gateway 127.0.0.
 	@exec $(BIN)/sluicegate up $(ARGS)
 
 test: ## Run the whole suite (ARGS="tests/app -k reload" for a part; SLUICEGATE_STRICT=1: no skips)
+	@scripts/programs
 	@scripts/install dev
 	@$(BIN)/python -m pytest $(ARGS)
 
