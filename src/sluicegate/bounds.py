@@ -31,8 +31,8 @@ LISTEN_BACKLOG: Final = 2_048
 # 10,000 connections takes about a millisecond, so a shorter interval would cost more than precision is worth.
 SWEEP_INTERVAL_S: Final = 0.5
 
-# Bytes of a rules file. 1 MiB holds several thousand rules and is read in about a second; a larger one is more likely
-# the wrong file than a rule set.
+# Bytes of a rules file. 1 MiB holds several thousand rules and is read in a few seconds (500 rules in a third of one); a
+# larger one is more likely the wrong file than a rule set.
 RULES_BYTES_MAX: Final = 1_048_576
 
 # Rules in one set. Matching does not slow down with their number, but every node holds them all in memory.
