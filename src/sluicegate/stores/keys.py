@@ -2,7 +2,7 @@
 
 A counter's key is ``counter_prefix(...) + subject``.
 
-    prefix    default:login:sliding_window:60000000-6:0:
+    prefix    default:login:sliding_window:60000000/6:0:
     subject   ip:203.0.113.9            one dimension
               user:8123|endpoint:POST /v1/x   several, in the order of the rule's ``per``
               *                         no dimension: one counter for everybody
@@ -42,7 +42,7 @@ _SAFE = re.compile(rf"[A-Za-z0-9_.~\-{_SAFE_VALUE}]{{1,{SUBJECT_CHARS_MAX}}}+", 
 def counter_prefix(namespace: str, rule: str, algorithm: str, shape: str, generation: int = 0) -> str:
     """The static part of a counter's key. ``generation`` >= 0 sets apart counters that must start again."""
     names = (namespace, rule, algorithm, shape)
-    return ":".join([*(quote_from_bytes(_encode(name), safe="#") for name in names), str(generation), ""])
+    return ":".join([*(quote_from_bytes(_encode(name), safe="#/") for name in names), str(generation), ""])
 
 
 def counter_key(prefix: str, subject: str) -> str:
