@@ -17,6 +17,7 @@ T = period / tokens and tau = (capacity - 1) * T.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -93,6 +94,32 @@ class TokenBucket:
             return Verdict(Outcome.NEVER_FITS, remaining, None, 0)
         wait_us = -((drain - used - cost * period_us) // tokens)
         return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
+
+    def briefs(
+        self, singles: Iterable[tuple[bool, int | None]], costs: Iterable[int], now_us: int
+    ) -> list[tuple[int, int | None]]:
+        """``(remaining, wait_us)`` of many verdicts at once, for callers that answer in bulk.
+
+        ``singles``: (admitted, state) of each; the wait is ``reset_after_us`` of a pass and ``retry_after_us`` of a
+        refusal. The usual case is written out; whatever else there is asks ``verdict``, with equal results.
+        """
+        tokens, period_us, drain = self.tokens, self.period_us, self._drain
+        now = now_us * tokens
+        answers: list[tuple[int, int | None]] = []
+        append = answers.append
+        for (admitted, state), cost in zip(singles, costs):  # noqa: B905 - as long by contract; strict costs time here
+            used = -1 if state is None else state - now
+            if 0 <= used <= drain:
+                if admitted:
+                    append(((drain - used) // period_us, -(-used // tokens)))
+                    continue
+                need = cost * period_us
+                if need <= drain:
+                    append(((drain - used) // period_us, -((drain - used - need) // tokens)))
+                    continue
+            _, remaining, retry_us, reset_us, _ = self.verdict(state, now_us, cost, admitted)
+            append((remaining, reset_us if admitted else retry_us))
+        return answers
 
     def clamp(self, state: int, now_us: int) -> int:
         """The TAT, or one full drain from now where it was written before the clock was set back."""
