@@ -8,9 +8,10 @@ wall clock can be stepped by NTP or an administrator, so algorithms treat time t
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["US_PER_MS", "US_PER_S", "Clock", "ManualClock", "SystemClock"]
+__all__ = ["US_PER_MS", "US_PER_S", "Clock", "ManualClock", "SystemClock", "wall_ns"]
 
 US_PER_MS = 1_000
 US_PER_S = 1_000_000
@@ -69,3 +70,13 @@ class ManualClock:
     def set(self, now_us: int) -> None:
         """Step the wall clock to ``now_us``, in either direction."""
         self._now_us = now_us
+
+
+def wall_ns(clock: Clock) -> Callable[[], int]:
+    """A function that gives ``clock.now_us() * 1000``, by the shortest way there is.
+
+    For code that reads the time on every request and divides by 1000 itself: for the machine's clock that saves a call.
+    """
+    if type(clock) is SystemClock:
+        return time.time_ns
+    return lambda: clock.now_us() * 1_000

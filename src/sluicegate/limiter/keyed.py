@@ -12,7 +12,7 @@ from sluicegate.rules.quota import QuotaError, parse_quota
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix, subject_of
 
-__all__ = ["KEY_DIMENSION", "CounterKeys", "KeyedPlanner", "quota_rules"]
+__all__ = ["KEY_DIMENSION", "KeyedPlanner", "quota_rules", "subject_of_key"]
 
 KEY_DIMENSION = "attrs.key"
 """The dimension of ``per`` under which the key of a quota limiter appears in its rule set."""
@@ -83,41 +83,6 @@ class KeyedPlanner:
                     self._subjects.clear()
                 self._subjects[str(key)] = subject
         return Plan([(counter, subject, cost) for counter in self.counters], None, self.version)
-
-
-class CounterKeys(dict[str, str]):
-    """The whole key of a counter by the caller's key, for the fast path; a full memo is emptied.
-
-    After ``retire`` it knows no key and gives "", which no counter has: whoever still holds a fast path made for an
-    earlier quota is thereby sent the long way round, at no cost to those whose path is current.
-    """
-
-    __slots__ = ("_prefix", "_retired")
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._retired = False
-
-    def __missing__(self, name: str) -> str:
-        key = self._prefix + subject_of_key(name)
-        if len(name) <= SUBJECT_CHARS_MAX:
-            if len(self) >= COUNTER_MEMO_MAX:
-                self.clear()
-            self[name] = key
-        # Looked at last: another thread may have retired the memo while the entry was made.
-        if self._retired:
-            self.clear()
-            return ""
-        return key
-
-    def retire(self) -> None:
-        """Send every later hit the long way."""
-        self._retired = True
-        self.clear()
-
-    def restore(self) -> None:
-        """Serve the fast path again."""
-        self._retired = False
 
 
 def _names(rule: str, parts: int) -> list[str]:

@@ -14,7 +14,7 @@ from sluicegate.errors import ConfigurationError, InvalidRequest, ReceiptUnknown
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.decorator import Cost, Key, decorate
 from sluicegate.limiter.engine import Engine
-from sluicegate.limiter.keyed import quota_rules
+from sluicegate.limiter.keyed import quota_rules, subject_of_key
 from sluicegate.limiter.live import Live
 from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.policy import Fallback
@@ -25,7 +25,7 @@ from sluicegate.rules.identity import IdentityResolver
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import FailurePolicy, RuleSet
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, Charge, Counter, HitStore, Single, Store
+from sluicegate.stores.base import Answer, Charge, Counter, HitStore, Hitter, Single, Store
 from sluicegate.stores.urls import open_store
 
 __all__ = ["FactsOrKey", "Limiter", "Singles", "rate_limit"]
@@ -72,6 +72,7 @@ class Limiter:
         self._receipts = Receipts(clock)
         self.stats = LimiterStats()
         self._store = open_store(store, clock) if isinstance(store, str) else store
+        self._hitter: Hitter | None = None
         self._quicken()
 
     # ------------------------------------------------------------------ making one
@@ -139,11 +140,26 @@ class Limiter:
         A store that fails is not an exception here: the rules' failure policies decide.
         """
         live = self._live
-        plan = live.plan(facts_or_key, cost, peek=peek)
-        if not self._enabled:
-            self.stats.bypassed += 1
-            return Decision(True, live.unlimited)
-        return self._decide(live, plan, peek, receipt)
+        if peek or receipt or not self._enabled:
+            return self._decide(live, live.plan(facts_or_key, cost, peek=peek), peek=peek, receipt=receipt)
+        # The usual call, as short as it can be; ``_decide`` says the same at length.
+        if type(facts_or_key) is Facts and live.keyed is None:
+            plan = live.engine.plan(facts_or_key, cost)
+        else:
+            plan = live.plan(facts_or_key, cost)
+        charges = plan.charges
+        if not charges:
+            return self._decide(live, plan)
+        try:
+            answer = self._store.decide_one(charges)
+        except StoreError:
+            return self._decide_without_store(live, plan)
+        decision = Decision(answer.admitted, plan, answer)
+        if answer.unanimous:
+            self.stats.allowed += 1
+        else:
+            self.stats.count(decision)
+        return decision
 
     async def acheck(
         self, facts_or_key: FactsOrKey, cost: int = 1, *, peek: bool = False, receipt: bool = False
@@ -164,21 +180,21 @@ class Limiter:
                 raise InvalidRequest("requests", f"at most {BATCH_MAX} are decided in one call")
             facts_or_key, cost = item if isinstance(item, tuple) else (item, 1)
             try:
-                plans.append(live.plan(facts_or_key, cost, peek=False))
+                plans.append(live.plan(facts_or_key, cost))
             except InvalidRequest as error:
                 raise InvalidRequest(f"requests[{index}].{error.field}", error.message) from None
         if not self._enabled:
-            self.stats.bypassed += len(plans)
-            return [Decision(True, live.unlimited) for _ in plans]
+            return [self._decide(live, plan) for plan in plans]
         try:
             answers = iter(self._store.decide([plan.charges for plan in plans if plan.charges]))
         except StoreError:
-            self.stats.store_errors += 1
-            return [self._conclude_degraded(live, plan, peek=False) for plan in plans]
-        decisions = [live.engine.conclude(plan, next(answers) if plan.charges else None) for plan in plans]
-        for decision in decisions:
-            self.stats.count(decision)
-        return decisions
+            return [
+                self._decide_without_store(live, plan)
+                if plan.charges
+                else self._counted(live.engine.conclude(plan, None))
+                for plan in plans
+            ]
+        return [self._counted(live.engine.conclude(plan, next(answers) if plan.charges else None)) for plan in plans]
 
     def peek(self, facts_or_key: FactsOrKey, cost: int = 1) -> Decision:
         """What ``check`` would say now, without charging or creating anything. Counters are described as they stand."""
@@ -220,7 +236,7 @@ class Limiter:
 
     def reset(self, facts_or_key: FactsOrKey) -> int:
         """Forget the counters this request would be charged to; returns how many existed. Shared ones included."""
-        charges = self._live.plan(facts_or_key, 1, peek=False).charges
+        charges = self._live.plan(facts_or_key, 1).charges
         keys = [(counter, subject) for counter, subject, _ in charges]
         self._fallback.store.reset(keys)
         return self._store.reset(keys)
@@ -232,11 +248,7 @@ class Limiter:
     ) -> Decision:
         """Decide one charge that no rule names, for doors whose callers bring the policy along. ``version`` is 0."""
         check_cost(cost, least=0 if peek else 1)
-        live = self._live
-        if not self._enabled:
-            self.stats.bypassed += 1
-            return Decision(True, Plan([]))
-        return self._decide(live, Plan([(counter, subject, cost)]), peek, receipt)
+        return self._decide(self._live, Plan([(counter, subject, cost)]), peek=peek, receipt=receipt)
 
     def check_counters_many(self, charges: Sequence[Charge]) -> list[Decision]:
         """``check_counter`` for each charge, in order, in one call of the store."""
@@ -248,7 +260,7 @@ class Limiter:
         for charge, (admitted, state) in zip(charges, singles, strict=True):
             request = [charge]
             notes = None if admitted else ((charge[2], False),)
-            answer = StateAnswer(admitted, now_us, request, (state,), notes, admitted)
+            answer = StateAnswer(admitted, now_us, request, ((0, state),), notes, admitted, admitted)
             decisions.append(Decision(admitted, Plan(request), answer, degraded))
         return decisions
 
@@ -305,8 +317,6 @@ class Limiter:
         # Fetched key sets and identity counts outlive the edit: no token is unknown until the next fetch.
         fresh.resolver.adopt(live.resolver)
         self._live = fresh
-        if live.keys is not None:
-            live.keys.retire()
         self._quicken()
         self.stats.applies += 1
 
@@ -372,30 +382,27 @@ class Limiter:
 
     # ------------------------------------------------------------------ inside
 
-    def _decide(self, live: Live, plan: Plan, peek: bool, receipt: bool) -> Decision:
+    def _decide(self, live: Live, plan: Plan, *, peek: bool = False, receipt: bool = False) -> Decision:
+        if not self._enabled:
+            self.stats.bypassed += 1
+            return Decision(True, Plan([], None, plan.version))
         answer: Answer | None = None
         if plan.charges:
             try:
                 answer = self._store.decide_one(plan.charges, peek=peek)
             except StoreError:
-                self.stats.store_errors += 1
-                return self._conclude_degraded(live, plan, peek=peek, receipt=receipt)
+                return self._decide_without_store(live, plan, peek=peek, receipt=receipt)
         decision_id = self._receipt(self._store, plan, answer) if receipt and not peek else None
-        decision = live.engine.conclude(plan, answer, decision_id=decision_id)
-        if peek:
-            self.stats.peeks += 1
-        else:
-            self.stats.count(decision)
-        return decision
+        return self._counted(live.engine.conclude(plan, answer, decision_id=decision_id), peek=peek)
 
-    def _conclude_degraded(self, live: Live, plan: Plan, *, peek: bool, receipt: bool = False) -> Decision:
-        """The decision of a request whose store call failed."""
-        if not plan.charges:
-            answer, degraded, decision_id = None, False, None
-        else:
-            answer, degraded = self._fallback.decide(plan.charges, live.policy_of, peek=peek), True
-            decision_id = self._receipt(self._fallback.store, plan, answer) if receipt and not peek else None
-        decision = live.engine.conclude(plan, answer, degraded=degraded, decision_id=decision_id)
+    def _decide_without_store(self, live: Live, plan: Plan, *, peek: bool = False, receipt: bool = False) -> Decision:
+        """The decision of a request with charges whose store call failed: the failure policies of its rules."""
+        self.stats.store_errors += 1
+        answer = self._fallback.decide(plan.charges, live.policy_of, peek=peek)
+        decision_id = self._receipt(self._fallback.store, plan, answer) if receipt and not peek else None
+        return self._counted(live.engine.conclude(plan, answer, degraded=True, decision_id=decision_id), peek=peek)
+
+    def _counted(self, decision: Decision, *, peek: bool = False) -> Decision:
         if peek:
             self.stats.peeks += 1
         else:
@@ -408,18 +415,20 @@ class Limiter:
         return self._receipts.give(store, () if answer is None else answer.receipts())
 
     def _quicken(self) -> None:
-        """Shadow the method ``hit`` by a fast path of the store, where the rules and the store have one."""
-        self.__dict__.pop("hit", None)
-        live = self._live
-        if not self._enabled:
-            if live.keys is not None:
-                live.keys.retire()
-            return
-        if live.keys is not None and live.keyed is not None and isinstance(self._store, HitStore):
-            live.keys.restore()
-            (counter,) = live.keyed.counters
+        """Shadow the method ``hit`` by a fast path of the store, where the rules and the store have one.
+
+        The earlier fast path is retired: whoever kept a reference to it is from then on decided by the rules in force.
+        """
+        if self._hitter is not None:
+            self._hitter.retire()
+            self._hitter = None
+            self.__dict__.pop("hit", None)
+        keyed = self._live.keyed
+        if self._enabled and keyed is not None and len(keyed.counters) == 1 and isinstance(self._store, HitStore):
+            (counter,) = keyed.counters
             otherwise = partial(Limiter.hit, self)
-            self.__dict__["hit"] = self._store.hitter(counter, live.keys, otherwise)
+            self._hitter = self._store.hitter(counter, lambda name: counter.prefix + subject_of_key(name), otherwise)
+            self.__dict__["hit"] = self._hitter.hit
 
 
 def rate_limit(

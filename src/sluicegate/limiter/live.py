@@ -9,7 +9,7 @@ import msgspec
 from sluicegate.clock import Clock
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.engine import Engine
-from sluicegate.limiter.keyed import CounterKeys, KeyedPlanner
+from sluicegate.limiter.keyed import KeyedPlanner
 from sluicegate.limiter.plan import Plan
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity import IdentityResolver
@@ -25,7 +25,7 @@ class Live:
     ``keyed`` is the planner of a quota limiter, else None. Raises ConfigurationError where the rules cannot be served.
     """
 
-    __slots__ = ("engine", "keyed", "keys", "resolver", "ruleset", "unlimited", "version")
+    __slots__ = ("engine", "keyed", "resolver", "ruleset", "version")
 
     def __init__(self, ruleset: RuleSet, *, namespace: str, clock: Clock, base_dir: Path | None, keyed: bool) -> None:
         self.ruleset = ruleset
@@ -33,13 +33,8 @@ class Live:
         self.engine = Engine(ruleset, namespace)
         self.resolver = IdentityResolver.for_rules(ruleset, clock=clock, base_dir=base_dir)
         self.keyed = KeyedPlanner(ruleset, namespace) if keyed else None
-        self.keys: CounterKeys | None = None
-        """Whole counter keys for the fast path of ``hit``, where there is one."""
-        if self.keyed is not None and len(self.keyed.counters) == 1:
-            self.keys = CounterKeys(self.keyed.counters[0].prefix)
-        self.unlimited = Plan([], None, ruleset.version)
 
-    def plan(self, facts_or_key: object, cost: int, *, peek: bool) -> Plan:
+    def plan(self, facts_or_key: object, cost: int, *, peek: bool = False) -> Plan:
         """The charges of one request; raises InvalidRequest naming what cannot be decided."""
         if self.keyed is not None:
             return self.keyed.plan(facts_or_key, cost, peek=peek)

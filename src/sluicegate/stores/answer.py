@@ -16,23 +16,19 @@ __all__ = ["StateAnswer"]
 class StateAnswer(msgspec.Struct, frozen=True, gc=False):
     """What was decided, with the states it was decided on. It refers to no live counter, so it never changes.
 
-    ``states`` has one state per charge, as it stood after the decision. ``notes`` has one ``(cost, passes)`` per charge:
+    ``states`` has one ``(_, state)`` per charge, as it stood after the decision; what comes first is the store's. ``notes`` has one ``(cost, passes)`` per charge:
     the cost to describe, which is 0 where a passing charge was not made, and whether it passed; None stands for the
     usual case, every charge made at its own cost. ``charged``: the notes with a cost that passed were really made.
+    ``unanimous``: every charge passed, shadow ones included.
     """
 
     admitted: bool
     now_us: int
     request: Request
-    states: Sequence[State | None]
+    states: Sequence[tuple[int, State | None]]
     notes: Sequence[tuple[int, bool]] | None = None
     charged: bool = True
-
-    @property
-    def unanimous(self) -> bool:
-        """Every charge passed, shadow ones included."""
-        notes = self.notes
-        return notes is None or all(passes for _, passes in notes)
+    unanimous: bool = True
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """One verdict per charge, in order."""
@@ -41,11 +37,11 @@ class StateAnswer(msgspec.Struct, frozen=True, gc=False):
         if notes is None:
             return tuple(
                 charge[0].spec.verdict(state, now_us, charge[2], True)
-                for charge, state in zip(self.request, self.states, strict=True)
+                for charge, (_, state) in zip(self.request, self.states, strict=True)
             )
         return tuple(
             charge[0].spec.verdict(state, now_us, cost, passes)
-            for charge, state, (cost, passes) in zip(self.request, self.states, notes, strict=True)
+            for charge, (_, state), (cost, passes) in zip(self.request, self.states, notes, strict=True)
         )
 
     def receipts(self) -> tuple[Receipt, ...]:

@@ -6,13 +6,13 @@ charges all of them or none. It knows specs and keys, never rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from sluicegate.algorithms.spec import OnChange, Spec, State
 from sluicegate.algorithms.verdict import Verdict
 
-__all__ = ["Answer", "Charge", "Counter", "HitStore", "Receipt", "Request", "Single", "Store"]
+__all__ = ["Answer", "Charge", "Counter", "HitStore", "Hitter", "Receipt", "Request", "Single", "Store"]
 
 
 class Counter(NamedTuple):
@@ -112,16 +112,24 @@ class Store(Protocol):
         ...
 
 
+class Hitter(NamedTuple):
+    """A fast path: ``hit(name, cost=1)`` says whether one charge passed, ``retire()`` ends it.
+
+    After ``retire`` every hit is handed to ``otherwise``, so that whoever still holds the function gets the rules in force.
+    """
+
+    hit: Callable[..., bool]
+    retire: Callable[[], None]
+
+
 @runtime_checkable
 class HitStore(Protocol):
     """An optional ability: saying only yes or no, for one counter, in as little time as the store can."""
 
-    def hitter(
-        self, counter: Counter, keys: Mapping[str, str], otherwise: Callable[[str, int], bool]
-    ) -> Callable[[str, int], bool]:
-        """A function ``hit(name, cost=1) -> bool`` that charges the counter whose whole key is ``keys[name]``.
+    def hitter(self, counter: Counter, key_of: Callable[[str], str], otherwise: Callable[[str, int], bool]) -> Hitter:
+        """The fast path of one counter; ``key_of`` gives the whole key of the counter of a name.
 
-        All keys begin with the prefix of ``counter``. The function does only what it can do fast and hands the rest to
-        ``otherwise``, having changed nothing: other costs, new counters, refusals, and the key "", which no counter has.
+        It does only what it can do fast, and hands the rest to ``otherwise``, having changed nothing: other costs, new
+        counters, refusals.
         """
         ...

@@ -15,13 +15,21 @@ __all__ = ["Locked"]
 
 
 class Locked:
-    """Base of objects with one lock, ``_lock``, that is renewed in a forked child."""
+    """Base of objects with one lock, ``_lock``, that is renewed in a forked child.
+
+    The lock is reentrant. A signal handler or a finalizer that runs in the middle of a call and makes another on the same
+    thread then sees a call half done, instead of waiting for itself for ever; and a release by a thread that does not hold
+    it is an error and never opens another thread's section, which makes ``try: acquire() ... finally: release()`` safe.
+    """
 
     __slots__ = ("__weakref__", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._renew_lock()
         _holders.add(self)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.RLock()
 
 
 _holders: weakref.WeakSet[Locked] = weakref.WeakSet()
@@ -29,7 +37,7 @@ _holders: weakref.WeakSet[Locked] = weakref.WeakSet()
 
 def _renew() -> None:
     for holder in list(_holders):
-        holder._lock = threading.Lock()
+        holder._renew_lock()
 
 
 if hasattr(os, "register_at_fork"):
