@@ -1,9 +1,10 @@
 """Path patterns of all rules in one tree, so that a path is compared with none of them one by one.
 
 A node stands for the segments before it. Literals are looked up in a dict; ``*`` has one child; wildcards inside a segment
-are tried in order; ``**`` has a child that stays active while segments pass. The active nodes after i segments are
-those whose patterns match the first i, so a path of n segments costs at most n times the nodes that can be active, whatever
-the patterns: nothing is tried twice. Because a pattern holds at most one ``**`` no node can become active twice in one step.
+are found by how the segment begins or ends; ``**`` has a child that stays active while segments pass. The active nodes
+after i segments are those whose patterns match the first i, so a path of n segments costs at most n times the nodes that can
+be active, whatever the patterns: nothing is tried twice. Because a pattern holds at most one ``**``, no node can become
+active twice in one step.
 """
 
 from __future__ import annotations
@@ -47,6 +48,46 @@ class Entries:
                         found[rule] = pattern
 
 
+class _Globs:
+    """Children behind wildcards inside a segment, filed by the literal they begin with, else by the one they end with.
+
+    A segment looks up its own beginning and end once for each length that some pattern has; only patterns that
+    begin and end with a wildcard are tried one by one.
+    """
+
+    __slots__ = ("_by_end", "_by_start", "_others")
+
+    def __init__(self) -> None:
+        self._by_start: dict[int, dict[str, list[tuple[Glob, _Node]]]] = {}
+        self._by_end: dict[int, dict[str, list[tuple[Glob, _Node]]]] = {}
+        self._others: list[tuple[Glob, _Node]] = []
+
+    def child(self, glob: Glob) -> _Node:
+        """The child for a pattern, made where it is missing."""
+        if glob.gaps[0] is None:
+            start = glob.literals[0]
+            filed = self._by_start.setdefault(len(start), {}).setdefault(start, [])
+        elif glob.literals[-1]:
+            end = glob.literals[-1]
+            filed = self._by_end.setdefault(len(end), {}).setdefault(end, [])
+        else:
+            filed = self._others
+        for known, child in filed:
+            if known == glob:
+                return child
+        filed.append((glob, _Node()))
+        return filed[-1][1]
+
+    def find(self, segment: str) -> list[_Node]:
+        """The children whose pattern the segment matches."""
+        tried = self._others.copy()
+        for length, starts in self._by_start.items():
+            tried += starts.get(segment[:length], ())
+        for length, ends in self._by_end.items():
+            tried += ends.get(segment[-length:], ())
+        return [child for glob, child in tried if glob.matches(segment)]
+
+
 class _Node:
     """``reached`` is what becomes active with this node: itself, and where ``**`` leads, which may stand for nothing."""
 
@@ -55,7 +96,7 @@ class _Node:
     def __init__(self, *, stays: bool = False) -> None:
         self.literals: dict[str, _Node] = {}
         self.one: _Node | None = None
-        self.globs: list[tuple[Glob, _Node]] = []
+        self.globs: _Globs | None = None
         self.stays = stays
         """True behind a ``**``: the node remains active whatever segments pass."""
         self.rest: _Node | None = None
@@ -99,8 +140,8 @@ class PathTrie:
                     following += child.reached
                 if node.one is not None:
                     following += node.one.reached
-                for glob, globbed in node.globs:
-                    if glob.matches(segment):
+                if node.globs is not None:
+                    for globbed in node.globs.find(segment):
                         following += globbed.reached
                 if node.stays:
                     following.append(node)
@@ -125,9 +166,5 @@ def _child(node: _Node, segment: str | Wild | Glob) -> _Node:
         node.reached = (node, node.rest)
         return node.rest
     assert isinstance(segment, Glob)
-    for glob, child in node.globs:
-        if glob == segment:
-            return child
-    child = _Node()
-    node.globs.append((segment, child))
-    return child
+    node.globs = node.globs or _Globs()
+    return node.globs.child(segment)
