@@ -142,6 +142,10 @@ GATEWAY_CHUNK_LINE_BYTES_MAX: Final = 256
 # Gateway: interim (1xx) answers of an upstream to one request; more is a broken upstream.
 GATEWAY_INTERIM_MAX: Final = 16
 
+# Gateway: client connections at once. Each idle one holds about 5 KB; the limit on open files (often 1,024 unless raised) may
+# come first, and a proxied request needs two.
+GATEWAY_CONNECTIONS_MAX: Final = 10_000
+
 # Gateway: connections to one upstream. A Python or Node backend rarely serves more at once; beyond it requests wait.
 GATEWAY_UPSTREAM_CONNECTIONS_MAX: Final = 256
 
@@ -185,7 +189,7 @@ SUBJECT_MEMO_MAX: Final = 16_384
 # only has to hold the busy part of a site.
 MATCH_MEMO_MAX: Final = 8_192
 
-# Characters of a path that is remembered. Longer ones are matched each time; 8,192 of these stay below 5 MB.
+# Characters of a request line that is remembered. Longer ones are matched each time; 8,192 of these take about 10 MB.
 MATCH_MEMO_CHARS_MAX: Final = 256
 
 # Characters of a request path (without its query) that the matcher looks at. A hostile one of this length takes about two
