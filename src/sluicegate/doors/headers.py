@@ -78,7 +78,7 @@ class RateHeaders:
     Access-Control-Expose-Headers.
     """
 
-    __slots__ = ("_fields", "_memo", "_writers", "_x_delta_only", "dialects", "exposed", "names", "needs_now")
+    __slots__ = ("_fields", "_memo", "_writers", "delta_only", "dialects", "exposed", "names", "needs_now")
 
     def __init__(self, dialects: str | Iterable[str] = "x-ratelimit") -> None:
         self.dialects = _parse_dialects(dialects)
@@ -87,7 +87,8 @@ class RateHeaders:
         self.exposed = ", ".join((*self._fields, "Retry-After"))
         self.needs_now = "x-ratelimit-epoch" in self.dialects
         """Whether ``now_us`` is looked at; where False, any value will do."""
-        self._x_delta_only = self.dialects == ("x-ratelimit",)
+        self.delta_only = self.dialects == ("x-ratelimit",)
+        """Whether ``delta_lines`` says all that ``block`` does."""
         self._writers: tuple[Callable[[RateHeaders, Decision, RuleResult, int], str], ...] = tuple(
             _WRITERS[dialect] for dialect in self.dialects if dialect != "off"
         )
@@ -103,7 +104,7 @@ class RateHeaders:
         if rule is not None and decision.limit is not None:
             for result in decision.results:
                 if result.rule == rule:
-                    if self._x_delta_only:
+                    if self.delta_only:
                         policy = self.policy(rule, result.limit, result.window_us, result.algorithm)
                         lines = _x_lines(policy, result.remaining, _delta_s(decision))
                     else:
@@ -112,6 +113,18 @@ class RateHeaders:
         if not decision.allowed:
             lines += _retry_line(decision)
         return lines.encode("ascii")
+
+    def delta_lines(self, policy: Policy, remaining: int, wait_us: int | None, *, refused: bool) -> str:
+        """The block of one counter's answer in the dialect ``x-ratelimit``.
+
+        ``wait_us``: until the counter is full, or on a refusal until the request would pass; None for never.
+        """
+        if wait_us is None:
+            return _x_lines(policy, remaining, None)
+        if refused:
+            wait_s = max(1, seconds_up(wait_us))
+            return f"{_x_lines(policy, remaining, wait_s)}Retry-After: {wait_s}\r\n"
+        return _x_lines(policy, remaining, seconds_up(wait_us))
 
     def items(self, decision: Decision, now_us: int) -> list[tuple[str, str]]:
         """The same fields as (name, value) pairs."""

@@ -35,16 +35,20 @@ def check_document(decision: Decision, check: Check) -> str:
         more += f',"decision_id":{msgspec.json.encode(decision.decision_id).decode()}'
     # Without a counter (the limiter is switched off) all of the limit is there.
     remaining = limit if decision.remaining is None else decision.remaining
-    retry_us = decision.retry_after_us
-    return inline_text(decision.allowed, remaining, limit, decision.reset_after_us, retry_us, more)
+    wait_us = decision.reset_after_us if decision.allowed else decision.retry_after_us
+    return inline_text(decision.allowed, remaining, limit, wait_us, more)
 
 
-def inline_text(allowed: bool, remaining: int, limit: int, reset_us: int, retry_us: int | None, more: str = "") -> str:
-    """The answer to an inline check. ``more``: further members, each with its leading comma."""
-    reset_ms = -(-reset_us // US_PER_MS)
-    if allowed:
-        return (
-            f'{{"allowed":true,"remaining":{remaining},"limit":{limit},"reset_ms":{reset_ms},"retry_after_ms":0{more}}}'
-        )
-    retry = "null" if retry_us is None else reset_ms
-    return f'{{"allowed":false,"remaining":{remaining},"limit":{limit},"reset_ms":{reset_ms},"retry_after_ms":{retry}{more}}}'
+def inline_text(allowed: bool, remaining: int, limit: int, wait_us: int | None, more: str = "") -> str:
+    """The answer to an inline check.
+
+    ``wait_us``: until the counter is full again, or on a refusal until this cost passes; None for never.
+    ``more``: further members, each with its leading comma.
+    """
+    if wait_us is None:
+        times = '"reset_ms":0,"retry_after_ms":null'
+    else:
+        wait_ms = -(-wait_us // US_PER_MS)
+        times = f'"reset_ms":{wait_ms},"retry_after_ms":{0 if allowed else wait_ms}'
+    verdict = "true" if allowed else "false"
+    return f'{{"allowed":{verdict},"remaining":{remaining},"limit":{limit},{times}{more}}}'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -12,9 +12,10 @@ from sluicegate.clock import Clock
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.answers import check_document, check_status
 from sluicegate.doors.http.bad_json import BadJson, decode, refuse_duplicates
+from sluicegate.doors.http.inline import InlineDecider
 from sluicegate.doors.http.policies import InlinePolicies
 from sluicegate.doors.http.respond import Reply, json_reply, problem_reply
-from sluicegate.doors.http.schema import Check, Checks
+from sluicegate.doors.http.schema import Check, Checks, PlainCheck, as_check
 from sluicegate.doors.http.site import Route
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.problem import FieldError, problem, temporary_reduced_capacity
@@ -56,6 +57,7 @@ class DecisionApi:
         self._ready = ready
         self._metrics = metrics
         self._checks = Checks(InlinePolicies(headers, namespace))
+        self._inline = InlineDecider(limiter)
         self._decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
         self._decode_refund = msgspec.json.Decoder(_Refund).decode
 
@@ -80,6 +82,10 @@ class DecisionApi:
         """``POST /v1/check``."""
         try:
             check = self._checks.memo.young.get(body) or self._checks.read(body)
+            if isinstance(check, PlainCheck):
+                if self._headers.delta_only and self._limiter.enabled:
+                    return self._plain(check)
+                check = as_check(check)
             decision = self._decide(check)
         except InvalidRequest as error:
             return problem_reply(400, self._bad(error))
@@ -91,53 +97,64 @@ class DecisionApi:
             return problem_reply(503, temporary_reduced_capacity(decision), lines)
         return json_reply(status, check_document(decision, check).encode(), lines)
 
+    def _plain(self, check: PlainCheck) -> Reply:
+        admitted, (remaining, wait_us), text = self._inline.one(check)
+        lines = self._headers.delta_lines(check.policy.texts, remaining, wait_us, refused=not admitted)
+        return json_reply(200 if admitted else 429, text.encode(), lines)
+
     def batch(self, body: bytes) -> Reply:
         """``POST /v1/check/batch``: each item as if it came alone, in order; one bad item spoils no other."""
+        plain = self._checks.read_plain(body) if self._limiter.enabled else None
+        if plain is not None and len(plain) <= BATCH_MAX:
+            self._stats.batch_items += len(plain)
+            return _batch_reply(self._many(plain))
         try:
             items = self._items(body)
         except InvalidRequest as error:
             return problem_reply(400, self._bad(error))
         self._stats.batch_items += len(items)
-        known = self._checks.memo.young.get
-        texts: list[str] = []
-        run: list[Check] = []
-        for raw in map(bytes, items):
-            check = known(raw)
-            if check is None:
-                try:
-                    check = self._checks.read(raw)
-                except InvalidRequest as error:
-                    self._flush(run, texts)
-                    texts.append(self._bad(error).decode())
-                    continue
-            if check.plain:
-                run.append(check)
-            else:
-                self._flush(run, texts)
-                texts.append(self._item(check))
-        self._flush(run, texts)
-        return json_reply(200, f"[{','.join(texts)}]".encode())
+        return _batch_reply(self._mixed(map(bytes, items)))
 
-    def _flush(self, run: list[Check], texts: list[str]) -> None:
-        """Decide a run of plain inline checks in one call of the store; empties ``run``."""
-        if not run:
-            return
+    def _many(self, checks: list[PlainCheck]) -> list[str]:
+        if not checks:
+            return []
         try:
-            decisions = self._limiter.check_counters_many([check.charge for check in run if check.charge is not None])
+            return self._inline.many(checks)
         except StoreError as error:
-            texts += [_store_down(error)[2].decode()] * len(run)
-        else:
-            for check, decision in zip(run, decisions, strict=True):
-                texts.append(_with_status(decision, check))
-        run.clear()
+            return [_store_down(error)[2].decode()] * len(checks)
+
+    def _mixed(self, items: Iterable[bytes]) -> list[str]:
+        """Any items in order; neighbours that are plain go to the store together."""
+        texts: list[str] = []
+        run: list[PlainCheck] = []
+        enabled = self._limiter.enabled
+        for raw in items:
+            try:
+                check = self._checks.read(raw)
+                if isinstance(check, PlainCheck) and enabled:
+                    run.append(check)
+                    continue
+            except InvalidRequest as error:
+                text = self._bad(error).decode()
+                texts += self._many(run)
+            else:
+                texts += self._many(run)
+                text = self._item(as_check(check) if isinstance(check, PlainCheck) else check)
+            texts.append(text)
+            run = []
+        return texts + self._many(run)
 
     def _item(self, check: Check) -> str:
         try:
-            return _with_status(self._decide(check), check)
+            decision = self._decide(check)
         except InvalidRequest as error:
             return self._bad(error).decode()
         except StoreError as error:
             return _store_down(error)[2].decode()
+        status = check_status(decision, check)
+        if status == 503:
+            return temporary_reduced_capacity(decision).decode()
+        return f'{{"status":{status},{check_document(decision, check)[1:]}'
 
     def _decide(self, check: Check) -> Decision:
         charge = check.charge
@@ -197,11 +214,8 @@ class DecisionApi:
         return problem(400, detail, [FieldError.of(error.field, error.message)])
 
 
-def _with_status(decision: Decision, check: Check) -> str:
-    status = check_status(decision, check)
-    if status == 503:
-        return temporary_reduced_capacity(decision).decode()
-    return f'{{"status":{status},{check_document(decision, check)[1:]}'
+def _batch_reply(texts: list[str]) -> Reply:
+    return json_reply(200, f"[{','.join(texts)}]".encode())
 
 
 def _store_down(error: StoreError) -> Reply:

@@ -59,13 +59,17 @@ class _Json(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class InlinePolicy:
-    """One policy, ready for use. ``texts`` are its header texts; ``holds``: answers carry ``delay_ms``."""
+    """One policy, ready for use. ``texts`` are its header texts; ``holds``: answers carry ``delay_ms``.
 
-    __slots__ = ("counter", "holds", "texts")
+    ``middle``: what stands between two numbers of an answer.
+    """
+
+    __slots__ = ("counter", "holds", "middle", "texts")
 
     def __init__(self, counter: Counter, texts: Policy) -> None:
         self.counter = counter
         self.texts = texts
+        self.middle = f',"limit":{texts.limit},"reset_ms":'
         self.holds = counter.spec.algorithm == "leaky_bucket"
 
 

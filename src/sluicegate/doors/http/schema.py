@@ -6,11 +6,12 @@ remembered by their exact text. Whatever is wrong raises InvalidRequest with the
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
 from sluicegate.bounds import (
+    BATCH_MAX,
     CHECK_MEMO_BYTES_MAX,
     CHECKS_MEMO_MAX,
     COST_MAX,
@@ -26,7 +27,7 @@ from sluicegate.rules.facts import Facts
 from sluicegate.stores.base import Charge
 from sluicegate.stores.keys import subject_of
 
-__all__ = ["Check", "Checks"]
+__all__ = ["Check", "Checks", "PlainCheck", "as_check"]
 
 _IDENTIFYING: Final = ("host", "ip", "user", "api_key", "tenant", "tier", "domain", "method")
 _LONG: Final = ("path", "route")
@@ -39,6 +40,10 @@ _FIELDS: Final = {
 }
 
 
+_CUT_SEEN_BYTES: Final = 1_024
+"""How far into a batch its way of separating items is looked for."""
+
+
 class _Json(msgspec.Struct, forbid_unknown_fields=True):
     key: str | msgspec.UnsetType = msgspec.UNSET
     facts: Facts | msgspec.UnsetType = msgspec.UNSET
@@ -48,33 +53,43 @@ class _Json(msgspec.Struct, forbid_unknown_fields=True):
     receipt: bool = False
 
 
-class Check:
-    """One check. Either ``policy`` and ``charge`` are set (inline) or ``facts`` is.
+class PlainCheck:
+    """An inline check that charges and asks for no receipt: the form that is decided fastest."""
 
-    ``plain``: inline, charged, without a receipt; the form that batches decide fastest.
-    """
+    __slots__ = ("charge", "cost", "policy")
 
-    __slots__ = ("charge", "cost", "facts", "peek", "plain", "policy", "receipt")
-
-    def __init__(self, body: _Json, policy: InlinePolicy | None, charge: Charge | None) -> None:
+    def __init__(self, policy: InlinePolicy, charge: Charge) -> None:
         self.policy = policy
         self.charge = charge
-        self.facts = body.facts if isinstance(body.facts, Facts) else None
-        self.cost = body.cost
-        self.peek = body.peek
-        self.receipt = body.receipt
-        self.plain = policy is not None and not body.peek and not body.receipt
+        self.cost = charge[2]
+
+
+class Check(NamedTuple):
+    """Any other check. Either ``policy`` and ``charge`` are set (inline) or ``facts`` is."""
+
+    policy: InlinePolicy | None
+    charge: Charge | None
+    facts: Facts | None
+    cost: int
+    peek: bool
+    receipt: bool
+
+
+def as_check(plain: PlainCheck) -> Check:
+    """The same check in the general form."""
+    return Check(plain.policy, plain.charge, None, plain.cost, peek=False, receipt=False)
 
 
 class Checks:
-    """Reads checks. The fast way in is ``checks.known(raw)``; on None ask ``read``."""
+    """Reads checks. The fast way in is ``checks.memo.young.get(raw)``; on None ask ``read``."""
 
     def __init__(self, policies: InlinePolicies) -> None:
-        self.memo: Memo[Check] = Memo(CHECKS_MEMO_MAX, CHECK_MEMO_BYTES_MAX)
+        self.memo: Memo[PlainCheck | Check] = Memo(CHECKS_MEMO_MAX, CHECK_MEMO_BYTES_MAX)
+        self._pieces: Memo[PlainCheck] = Memo(CHECKS_MEMO_MAX, CHECK_MEMO_BYTES_MAX)
         self._policies = policies
         self._decode = msgspec.json.Decoder(_Json).decode
 
-    def read(self, raw: bytes) -> Check:
+    def read(self, raw: bytes) -> PlainCheck | Check:
         """The check that these bytes mean. Raises InvalidRequest."""
         check = self.memo.recall(raw)
         if check is None:
@@ -82,7 +97,38 @@ class Checks:
             self.memo.remember(raw, check)
         return check
 
-    def _read(self, raw: bytes) -> Check:
+    def read_plain(self, batch: bytes) -> list[PlainCheck] | None:
+        """The checks of a JSON array, if each is known to be plain by its text; None: read it as JSON.
+
+        An array of objects is cut at ``},{`` without looking at strings or nesting. That is exact all the same: every piece
+        used is, put back in braces, a complete JSON object that was read before; and such objects, joined by commas
+        in brackets, are an array of just them. A cut in a wrong place gives pieces that are no objects.
+        """
+        if batch[:2] != b"[{" or batch[-2:] != b"}]":
+            return None
+        cut = b"}, {" if b"}, {" in batch[:_CUT_SEEN_BYTES] else b"},{"
+        pieces = batch[2:-2].split(cut, BATCH_MAX)
+        known = self._pieces.young.get
+        checks = [known(piece) for piece in pieces]
+        if None in checks:
+            checks = [self._piece(piece) for piece in pieces]
+            if None in checks:
+                return None
+        return cast("list[PlainCheck]", checks)
+
+    def _piece(self, piece: bytes) -> PlainCheck | None:
+        check = self._pieces.recall(piece)
+        if check is None:
+            try:
+                read = self._read(b"{%b}" % piece)
+            except InvalidRequest:
+                return None
+            if isinstance(read, PlainCheck):
+                check = read
+                self._pieces.remember(piece, check)
+        return check
+
+    def _read(self, raw: bytes) -> PlainCheck | Check:
         body = decode(self._decode, raw, _FIELDS)
         refuse_duplicates(raw)
         if not (0 if body.peek else 1) <= body.cost <= COST_MAX:
@@ -95,14 +141,17 @@ class Checks:
                 if getattr(body, name) is not msgspec.UNSET:
                     raise InvalidRequest(name, "does not go with facts: send key and policy, or facts")
             _check_facts(body.facts)
-            return Check(body, None, None)
+            return Check(None, None, body.facts, body.cost, body.peek, body.receipt)
         if body.key is msgspec.UNSET:
             raise InvalidRequest("key", "missing: send key and policy, or facts")
         if body.policy is msgspec.UNSET:
             raise InvalidRequest("policy", "missing: a key needs the policy to decide by")
         _check_text("key", body.key, KEY_BYTES_MAX)
         policy = self._policies.get(bytes(body.policy))
-        return Check(body, policy, (policy.counter, subject_of((("key", body.key),)), body.cost))
+        charge = (policy.counter, subject_of((("key", body.key),)), body.cost)
+        if body.peek or body.receipt:
+            return Check(policy, charge, None, body.cost, body.peek, body.receipt)
+        return PlainCheck(policy, charge)
 
 
 def _check_facts(facts: Facts) -> None:

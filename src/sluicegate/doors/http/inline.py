@@ -1,0 +1,77 @@
+"""Plain inline checks, decided and answered in bulk.
+
+A check is *plain* when it is inline, charges, and asks for no receipt: nearly all of them. Such checks need neither a plan
+nor a decision object; the store says for each (admitted, state), the spec says what that means, and the answer is text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from sluicegate.algorithms import TokenBucket
+from sluicegate.clock import US_PER_MS
+from sluicegate.doors.http.answers import inline_text
+from sluicegate.doors.http.policies import InlinePolicy
+from sluicegate.doors.http.schema import PlainCheck
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.stores.base import Single
+
+__all__ = ["InlineDecider"]
+
+Brief: TypeAlias = tuple[int, int | None]
+"""(remaining, wait in microseconds): until full on a pass, until this cost passes on a refusal, None for never."""
+
+
+class InlineDecider:
+    """Decides plain checks by a limiter. Raises StoreError where not even a fallback has an answer."""
+
+    def __init__(self, limiter: Limiter) -> None:
+        self._limiter = limiter
+
+    def one(self, check: PlainCheck) -> tuple[bool, Brief, str]:
+        """``(admitted, brief, JSON text)`` of one check."""
+        policy = check.policy
+        now_us, (single,), degraded = self._limiter.decide_counters((check.charge,))
+        admitted, state = single
+        _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, check.cost, admitted)
+        wait_us = reset_us if admitted else retry_us
+        text = inline_text(admitted, remaining, policy.texts.limit, wait_us, _more(policy, delay_us, degraded))
+        return admitted, (remaining, wait_us), text
+
+    def many(self, checks: Sequence[PlainCheck]) -> list[str]:
+        """The JSON text of each answer, its status included, in order; one call of the store."""
+        now_us, singles, degraded = self._limiter.decide_counters([check.charge for check in checks])
+        policy = checks[0].policy
+        spec = policy.counter.spec
+        alike = [check.policy for check in checks].count(policy) == len(checks)
+        if alike and not degraded and isinstance(spec, TokenBucket):
+            return _texts(policy, singles, spec.briefs(singles, [check.cost for check in checks], now_us))
+        texts: list[str] = []
+        for check, (admitted, state) in zip(checks, singles, strict=True):
+            policy = check.policy
+            verdict = policy.counter.spec.verdict(state, now_us, check.cost, admitted)
+            wait_us = verdict.reset_after_us if admitted else verdict.retry_after_us
+            more = _more(policy, verdict.delay_us, degraded)
+            text = inline_text(admitted, verdict.remaining, policy.texts.limit, wait_us, more)
+            texts.append(f'{{"status":{200 if admitted else 429},{text[1:]}')
+        return texts
+
+
+def _texts(policy: InlinePolicy, singles: Sequence[Single], briefs: Sequence[Brief]) -> list[str]:
+    """``inline_text`` with a status, written out for bulk."""
+    middle = policy.middle
+    return [
+        f'{{"status":429,"allowed":false,"remaining":{remaining}{middle}0,"retry_after_ms":null}}'
+        if wait_us is None
+        else f'{{"status":200,"allowed":true,"remaining":{remaining}{middle}{-(-wait_us // US_PER_MS)},"retry_after_ms":0}}'
+        if admitted
+        else f'{{"status":429,"allowed":false,"remaining":{remaining}{middle}{(ms := -(-wait_us // US_PER_MS))},'
+        f'"retry_after_ms":{ms}}}'
+        for (admitted, _), (remaining, wait_us) in zip(singles, briefs)  # noqa: B905 - both are as long as the batch
+    ]
+
+
+def _more(policy: InlinePolicy, delay_us: int, degraded: bool) -> str:
+    delay = f',"delay_ms":{-(-delay_us // US_PER_MS)}' if policy.holds else ""
+    return f'{delay},"degraded":true' if degraded else delay
