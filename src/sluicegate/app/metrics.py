@@ -165,6 +165,7 @@ _GATEWAY: dict[str, str] = {
     "failovers": "Requests moved to another upstream because the first could not be connected",
     "ejections": "Times an upstream was left out for failing",
     "cancelled": "Requests whose client left before the answer was complete",
+    "connections_refused": "Client connections beyond the maximum, answered 503",
     "proxy_rejected": "Connections closed for a missing, malformed or untrusted PROXY header",
     "internal_errors": "Faults of this program",
     "upstream_connects": "Connections opened to upstreams",

@@ -39,6 +39,7 @@ _PROXY_FLAGS: tuple[tuple[str, str, str], ...] = (
     ("upstream-connections-max", "upstream_connections_max", "Connections to one upstream; requests beyond wait."),
     ("waiting-max", "waiting_max", "Requests waiting for a connection, per upstream; beyond it 503."),
     ("held-max", "held_max", "Requests held by leaky_bucket rules at once; beyond it 429."),
+    ("connections-max", "connections_max", "Client connections at once; beyond it a new one is answered 503."),
     ("head-bytes-max", "head_bytes_max", "Bytes of one message's head, in either direction; beyond it 431 or 502."),
     ("request-line-bytes-max", "request_line_bytes_max", "Bytes of a request line; beyond it 414."),
     ("fields-max", "fields_max", "Header fields of one message; beyond it 431 or 502."),

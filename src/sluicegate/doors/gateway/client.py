@@ -80,6 +80,10 @@ class ClientConnection(asyncio.Protocol):
         context = self._context
         context.clients.add(self)
         self.deadline_s = context.clients.now_s + context.settings.header_timeout_s
+        if len(context.clients) > context.settings.connections_max:
+            context.stats.connections_refused += 1
+            self.reject(Fault(503, "too_many_connections", "The gateway has too many connections."))
+            return
         if context.settings.proxy_protocol:
             self._take = ClientConnection._take_proxy_header
 
@@ -207,10 +211,11 @@ class ClientConnection(asyncio.Protocol):
     def reject(self, fault: Fault) -> None:
         """Answer what is no valid request; nothing after it can be trusted, so it is the last."""
         stats = self._context.stats
-        if fault.status != 408:
+        if fault.status not in {408, 503}:
             stats.count(stats.bad_requests, fault.kind)
         stats.responses[fault.status // 100] += 1
-        lines = self._context.date_line() + connection_line(1, keep=False)
+        retry = b"Retry-After: 1\r\n" if fault.status == 503 else b""
+        lines = self._context.date_line() + retry + connection_line(1, keep=False)
         self.transport.write(answer(fault.status, problem(fault.status, fault.detail), lines, bodiless=False))
         self._close_after_answer(unread=True)
 

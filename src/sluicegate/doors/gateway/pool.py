@@ -98,6 +98,12 @@ class Pool:
             upstream.idle.remove(connection)
         self._connect_if_wanted(upstream)
 
+    def crashed(self, error: Exception) -> None:
+        """See ``upstream.Owner``."""
+        self._stats.internal_errors += 1
+        report = {"message": "gateway upstream connection failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(report)
+
     def failed(self, upstream: Upstream) -> None:
         """A request to this upstream failed for a reason of its own."""
         upstream.failures += 1
@@ -158,7 +164,7 @@ class Pool:
                 await self._open(upstream, connection)
         except TimeoutError:
             failure = "connect_timeout"
-        except (OSError, ssl.SSLError):
+        except (OSError, UnicodeError):  # UnicodeError: a name that DNS cannot hold
             failure = "connect"
         finally:
             upstream.connecting -= 1

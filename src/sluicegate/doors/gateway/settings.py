@@ -16,7 +16,7 @@ _BALANCE = ("least_outstanding", "round_robin")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Numbers are bytes, counts or seconds as their names say. All timeouts are late by up to half a second.
+    """Numbers are bytes, counts or seconds as their names say. Timeouts are kept to half a second, ``connect_timeout_s`` exactly.
 
     Raises ConfigurationError naming field and value when one is out of range.
     """
@@ -27,6 +27,8 @@ class Settings:
     """Beyond it 414."""
     fields_max: int = bounds.GATEWAY_FIELDS_MAX
     """Header fields of one message; beyond it 431 (or 502)."""
+    connections_max: int = bounds.GATEWAY_CONNECTIONS_MAX
+    """Client connections at once; beyond it a new one is answered 503."""
 
     header_timeout_s: float = 10.0
     """From the first byte of a connection or request until its head is complete; then 408."""
@@ -35,7 +37,7 @@ class Settings:
     body_timeout_s: float = 30.0
     """Without a byte of a request body that is still due; then 408."""
     send_timeout_s: float = 60.0
-    """A client that takes none of its answer for this long is cut off."""
+    """A client that makes no room for more of its answer for this long (it reads nothing, or a trickle) is cut off."""
     connect_timeout_s: float = 2.0
     """For one connection attempt to an upstream, and for the wait for a free connection; then 504 or 503."""
     response_timeout_s: float = 60.0

@@ -40,6 +40,8 @@ class Stats:
     """Requests to be held that found the hold queue full."""
     tunnels: int = 0
     tunnels_total: int = 0
+    connections_refused: int = 0
+    """Client connections beyond the maximum, answered 503."""
     proxy_rejected: int = 0
     """Connections closed for a missing, malformed or untrusted PROXY header."""
     internal_errors: int = 0

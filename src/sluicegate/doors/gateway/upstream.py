@@ -36,7 +36,13 @@ class Seeker(Flow, Protocol):
 class Owner(Protocol):
     """Keeps the books on connections: the pool."""
 
-    def lost(self, connection: UpstreamConnection) -> None: ...
+    def lost(self, connection: UpstreamConnection) -> None:
+        """It is closed."""
+        ...
+
+    def crashed(self, error: Exception) -> None:
+        """A fault of ours, to be counted and reported."""
+        ...
 
 
 class Upstream:
@@ -92,8 +98,13 @@ class UpstreamConnection(asyncio.Protocol):
         if flow is None:
             # Bytes nobody asked for would be taken for the answer to the next request.
             self.close()
-        else:
+            return
+        try:
             flow.upstream_data(data)
+        except Exception as error:  # noqa: BLE001 - nothing an upstream sends may end more than its own exchange
+            self._owner.crashed(error)
+            self.flow = None
+            flow.upstream_closed(clean=False)
 
     def eof_received(self) -> None:
         flow = self.flow
