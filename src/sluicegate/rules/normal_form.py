@@ -37,7 +37,7 @@ from sluicegate.bounds import PATH_CHARS_MAX
 __all__ = ["decoded", "normal_form", "readings"]
 
 # pchar of RFC 3986 without "%" and ";".
-_PLAIN = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9\-._~!$&'()*+,=:@]++)*+/?", re.ASCII)
+_PLAIN = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9\-._~!$&'()*+,=:@]++)*/?", re.ASCII)
 _QUERY = re.compile(r"[?#]")
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/+[^/?#\\]*", re.ASCII)
 _ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}")

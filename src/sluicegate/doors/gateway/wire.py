@@ -25,7 +25,7 @@ Fields = list[tuple[bytes, bytes]]
 
 _TCHAR = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _TEXT = rb"[\t\x20-\x7e\x80-\xff]"
-_FIELDS = rb"((?:" + _TCHAR + rb"++:" + _TEXT + rb"*+\r\n)*+)"
+_FIELDS = rb"((?:" + _TCHAR + rb"++:" + _TEXT + rb"*+\r\n)*)"
 
 # Methods are upper case: a backend that takes "get" for GET would not be seen by a rule for GET.
 _REQUEST = re.compile(rb"([A-Z][A-Z\-]{0,31}+) ([!-~]++) HTTP/1\.([01])\r\n" + _FIELDS + rb"\r\n")
@@ -36,7 +36,7 @@ _VERSION = re.compile(rb"[^\r\n]* HTTP/([0-9]++(?:\.[0-9]++)?)\r\n")
 _FIELD = re.compile(rb"([^:]++):[ \t]*+([^\r]*+)\r\n")
 _NON_SPACE = rb"[!-~\x80-\xff]"
 _FIELD_TRAILING_SPACE = re.compile(
-    rb"([^:]++):[ \t]*+(" + _NON_SPACE + rb"*+(?:[ \t]++" + _NON_SPACE + rb"++)*+)[ \t]*+\r\n"
+    rb"([^:]++):[ \t]*+(" + _NON_SPACE + rb"*+(?:[ \t]++" + _NON_SPACE + rb"++)*)[ \t]*+\r\n"
 )
 
 
