@@ -16,7 +16,7 @@ from sluicegate.rules.notation import shown, suggest
 from sluicegate.rules.problems import Problems, Severity
 from sluicegate.rules.yaml_tree import Item
 
-__all__ = ["Block", "Place", "kind_of"]
+__all__ = ["Block", "Place", "as_boolean", "kind_of", "text_of", "texts_of"]
 
 E = TypeVar("E", bound=StrEnum)
 

@@ -100,14 +100,18 @@ def _exact(value: object, name: str) -> Fraction:
         value = Decimal(repr(value))
     if isinstance(value, bool) or not isinstance(value, int | Decimal | Fraction):
         raise QuotaError(f"{shown(value)} is not a number", part=shown(value), field=name)
-    if isinstance(value, Decimal):
-        # Checked before the conversion: Fraction(Decimal("1e999999")) would be a number of a million digits.
-        out_of_range = not value.is_finite() or abs(value.adjusted()) > DECIMAL_EXPONENT_MAX
-        if out_of_range or len(value.as_tuple().digits) > DECIMAL_EXPONENT_MAX:
-            raise QuotaError(f"{shown(value)} is out of range", part=shown(value), field=name)
-    elif abs(value) >= 10**DECIMAL_EXPONENT_MAX:
+    # Checked before the conversion: Fraction(Decimal("1e999999")) would be a number of a million digits.
+    if _is_unwieldy(value):
         raise QuotaError(f"{shown(value)} is out of range", part=shown(value), field=name)
     number = Fraction(value)
     if number < 0:
         raise QuotaError(f"{shown(value)} is below 0", part=shown(value), field=name)
     return number
+
+
+def _is_unwieldy(value: int | Decimal | Fraction) -> bool:
+    if isinstance(value, Decimal):
+        if not value.is_finite() or abs(value.adjusted()) > DECIMAL_EXPONENT_MAX:
+            return True
+        return len(value.as_tuple().digits) > DECIMAL_EXPONENT_MAX
+    return not -(10**DECIMAL_EXPONENT_MAX) < value < 10**DECIMAL_EXPONENT_MAX
