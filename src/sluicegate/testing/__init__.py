@@ -1,1 +1,21 @@
-"""."""
+"""For tests of programs that limit, and of stores: a clock to turn by hand, a store that fails, a contract for stores.
+
+    from sluicegate.testing import FakeClock
+
+    clock = FakeClock()
+    limiter = Limiter.from_quota("2/minute", clock=clock)
+    ...
+    clock.advance(30_000_000)  # microseconds
+
+Nothing here needs a test framework, though the contract suite is written for pytest.
+"""
+
+from __future__ import annotations
+
+from sluicegate.clock import ManualClock as FakeClock
+from sluicegate.testing.flaky import FlakyStore
+from sluicegate.testing.intervals import worst_excess
+from sluicegate.testing.steps import Step, run_steps
+from sluicegate.testing.store_contract import StoreContract
+
+__all__ = ["FakeClock", "FlakyStore", "Step", "StoreContract", "run_steps", "worst_excess"]

@@ -225,7 +225,7 @@ class MemoryStore(Locked):
             state = None if place is None else place.state
             after = counter.spec.admit(state, now_us, cost) if cost else state
             passes = after is not None or not cost
-            if place is not None and not passes and not peek:
+            if place is not None and not passes and not peek and cost <= counter.spec.capacity:
                 # A state from before a step of the clock must not keep its client out until that time comes again.
                 place.set(counter.spec.clamp(state, now_us), counter.spec)
             admitted = admitted and (passes or counter.shadow)
