@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -88,6 +89,8 @@ async def _serve(settings: Settings, out: TextIO, clock: Clock) -> int:
             application.status.listeners.update(urls)
             application.status.started = True
             announce(out, settings, urls, application.rules.path, application.ruleset)
+            # What is here now stays; the collector need not look at it again in the middle of a request.
+            gc.freeze()
             state = application.rules.state
             logs.event(logging.INFO, "started", rules=state.version, digest=state.digest, **dict(urls))
             background.append(asyncio.create_task(_watch_rules(application)))
