@@ -110,7 +110,7 @@ RULES = [
     ("quota: 5/day\n    algorithm: fixed_window\n    align: calendar\n    tz: Europe/Berln", [
         "8: rule 'a': tz: unknown time zone 'Europe/Berln' (did you mean 'Europe/Berlin'?)"]),
     ("quota: 5/s\n    algorithm: sliding_window\n    strict: 0", [
-        "7: rule 'a': strict: expected true, false or a number of sub-windows >= 1, got the number 0"]),
+        "7: rule 'a': strict: expected true, false or 1 to 60 sub-windows, got the number 0"]),
     ("quota: 5/s\n    algorithm: leaky_bucket\n    max_delay_ms: 1_000", [
         "7: rule 'a': max_delay_ms: expected a whole number, got the text '1_000' (did you mean '1000'?)"]),
     ("quota: 5/s\n    algorithm: leaky_bucket\n    max_delay_ms: -1", [

@@ -174,6 +174,11 @@ ERRORS = [
         "tz: needs align: calendar; windows from the epoch have no time zone",
         "Europe/Berlin",
     ),
+    ("5/s", {"algorithm": "sliding_window", "strict": 61}, "strict: 61 is out of range: 1 to 60 sub-windows", "61"),
+    ("5/s", {"algorithm": "sliding_window", "strict": 0}, "strict: 0 is out of range: 1 to 60 sub-windows", "0"),
+    ("999999999999999/s", {}, "'999999999999999/s' has more than 1000000000000 tokens", "999999999999999/s"),
+    ("1/year burst 100", {}, "'1/year burst 100' takes 100 years to fill; at most 71 are allowed", "1/year burst 100"),
+    ("5/11 years", {"algorithm": "fixed_window"}, "'5/11 years' has a window above 10 years", "5/11 years"),
     ({"capacity": 5}, {}, "refill_per_sec: missing: how many tokens come back a second", ""),
     ({"refill_per_sec": 5}, {}, "capacity: missing", ""),
     (

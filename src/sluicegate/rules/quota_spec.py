@@ -7,6 +7,7 @@ from typing import Final
 
 from sluicegate.algorithms import Ban, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket
 from sluicegate.algorithms.spec import Spec
+from sluicegate.bounds import CAPACITY_MAX, DRAIN_US_MAX, SUB_WINDOWS_MAX, WINDOW_US_MAX
 from sluicegate.clock import US_PER_MS
 from sluicegate.rules.notation import DAY_US, NotationError, shown, suggest
 
@@ -28,6 +29,7 @@ ALGORITHMS: Final = (*BUCKETS, "fixed_window", "sliding_window", "sliding_log")
 
 MAX_DELAY_MS_DEFAULT: Final = 1_000
 _STRICT_DEFAULT: Final = 6
+_YEAR_US: Final = 365 * DAY_US
 CALENDAR_US: Final = {"day": DAY_US, "week": 7 * DAY_US, "month": 30 * DAY_US, "year": 365 * DAY_US}
 EXAMPLE: Final = "write COUNT/PERIOD, such as 100/minute"
 
@@ -90,6 +92,9 @@ def checked_options(
         raise QuotaError(f"unknown alignment {shown(align)}", part=str(align), suggestion=hint, field="align")
     if tz != "UTC" and align != "calendar":
         raise QuotaError("needs align: calendar; windows from the epoch have no time zone", part=tz, field="tz")
+    if strict is not None and not isinstance(strict, bool) and not 1 <= strict <= SUB_WINDOWS_MAX:
+        message = f"{shown(strict)} is out of range: 1 to {SUB_WINDOWS_MAX} sub-windows"
+        raise QuotaError(message, part=shown(strict), field="strict")
     sub_windows = _STRICT_DEFAULT if strict is True else None if strict is False else strict
     return Options(algorithm, sub_windows, max_delay_ms * US_PER_MS, nodelay, align, tz)
 
@@ -104,6 +109,7 @@ def spec_of(amount: Amount, options: Options) -> Spec:
         if amount.burst is not None:
             raise QuotaError("a rate of 0 with a burst never refills; a ban is written 0", part=amount.text)
         return Ban()
+    _check_ranges(amount, bucket=bucket)
     try:
         if bucket:
             return _bucket(amount, options)
@@ -112,6 +118,20 @@ def spec_of(amount: Amount, options: Options) -> Spec:
         raise
     except ValueError as error:
         raise QuotaError(f"{shown(amount.text)}: {error}", part=amount.text) from None
+
+
+def _check_ranges(amount: Amount, *, bucket: bool) -> None:
+    """What the specs would refuse too, in the words of the person who wrote the quota."""
+    capacity = amount.count if amount.burst is None else amount.burst
+    if max(capacity, amount.count) > CAPACITY_MAX:
+        raise QuotaError(f"{shown(amount.text)} has more than {CAPACITY_MAX} tokens", part=amount.text)
+    if bucket and capacity * amount.period_us > DRAIN_US_MAX * amount.count:
+        years = capacity * amount.period_us // (amount.count * _YEAR_US)
+        message = f"{shown(amount.text)} takes {years} years to fill; at most {DRAIN_US_MAX // _YEAR_US} are allowed"
+        raise QuotaError(message, part=amount.text)
+    if not bucket and amount.period_us > WINDOW_US_MAX:
+        message = f"{shown(amount.text)} has a window above {WINDOW_US_MAX // _YEAR_US} years"
+        raise QuotaError(message, part=amount.text)
 
 
 def _bucket(amount: Amount, options: Options) -> Spec:

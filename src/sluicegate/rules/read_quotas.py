@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from sluicegate.algorithms import LeakyBucket
 from sluicegate.algorithms.spec import Spec
-from sluicegate.bounds import DELAY_US_MAX
+from sluicegate.bounds import DELAY_US_MAX, SUB_WINDOWS_MAX
 from sluicegate.clock import US_PER_MS
 from sluicegate.rules.fields import Block, Place, as_boolean, kind_of
 from sluicegate.rules.model import Quota, Tiers
@@ -78,9 +78,9 @@ def _strict(rule: Block) -> bool | int | None:
     given = as_boolean(item)
     if given is not None:
         return given
-    if isinstance(item.value, int) and item.value >= 1:
+    if isinstance(item.value, int) and 1 <= item.value <= SUB_WINDOWS_MAX:
         return item.value
-    rule.add("strict", f"expected true, false or a number of sub-windows >= 1, got {kind_of(item)}")
+    rule.add("strict", f"expected true, false or 1 to {SUB_WINDOWS_MAX} sub-windows, got {kind_of(item)}")
     return None
 
 
