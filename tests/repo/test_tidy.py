@@ -46,11 +46,17 @@ def test_no_module_level_random(package_files: list[Path]) -> None:
     """Randomness comes in as a seeded ``Random``; the functions of the module ``random`` share hidden state."""
     offenders = []
     for path in package_files:
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        imported = any(
+            isinstance(node, ast.Import) and any(alias.name == "random" for alias in node.names)
+            for node in ast.walk(tree)
+        )
+        for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module == "random":
                 offenders += [f"{path}:{node.lineno}" for alias in node.names if alias.name != "Random"]
             if (
-                isinstance(node, ast.Attribute)
+                imported
+                and isinstance(node, ast.Attribute)
                 and isinstance(node.value, ast.Name)
                 and node.value.id == "random"
                 and node.attr != "Random"
