@@ -72,7 +72,7 @@ class StoreContract:
 
     def new_store(self, clock: ManualClock) -> Store:
         """An empty store on this clock."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must override new_store and make its store there")
 
     def setup_method(self) -> None:
         """Before each test."""
