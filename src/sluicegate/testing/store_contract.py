@@ -70,7 +70,7 @@ class StoreContract:
         """The clock that dates the store's counters."""
         return ManualClock()
 
-    def new_store(self, clock: ManualClock) -> Store:
+    def new_store(self, clock: ManualClock) -> Store:  # noqa: ARG002
         """An empty store on this clock."""
         raise TypeError(f"{type(self).__name__} must override new_store and make its store there")
 
