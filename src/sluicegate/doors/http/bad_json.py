@@ -63,7 +63,8 @@ def refuse_duplicates(raw: bytes) -> None:
     """
     if b"\\" not in raw:
         parts = raw.split(b'"')
-        names = [parts[i] for i in range(1, len(parts), 2) if parts[i + 1].lstrip()[:1] == b":"]
+        strings_and_what_follows = zip(parts[1::2], parts[2::2], strict=True)
+        names = [name for name, after in strings_and_what_follows if after[:1] == b":" or after.lstrip()[:1] == b":"]
         if len(set(names)) == len(names):
             return
     try:

@@ -25,7 +25,7 @@ from sluicegate.doors.http.policies import POLICY_FIELDS, InlinePolicies, Inline
 from sluicegate.errors import InvalidRequest
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.base import Charge
-from sluicegate.stores.keys import subject_of
+from sluicegate.stores.keys import escape, subject_of
 
 __all__ = ["Check", "Checks", "PlainCheck", "as_check"]
 
@@ -39,6 +39,9 @@ _FIELDS: Final = {
     **{name: name for name in ("key", "facts", "policy", "cost", "peek", "receipt")},
 }
 
+
+_KEY_PART: Final = subject_of((("key", ""),))
+"""What a subject of one dimension ``key`` begins with; the escaped value follows."""
 
 _CUT_SEEN_BYTES: Final = 1_024
 """How far into a batch its way of separating items is looked for."""
@@ -148,7 +151,7 @@ class Checks:
             raise InvalidRequest("policy", "missing: a key needs the policy to decide by")
         _check_text("key", body.key, KEY_BYTES_MAX)
         policy = self._policies.get(bytes(body.policy))
-        charge = (policy.counter, subject_of((("key", body.key),)), body.cost)
+        charge = (policy.counter, _KEY_PART + escape(body.key), body.cost)
         if body.peek or body.receipt:
             return Check(policy, charge, None, body.cost, body.peek, body.receipt)
         return PlainCheck(policy, charge)
