@@ -11,6 +11,8 @@ import pytest
 from sluicegate.clock import ManualClock
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.load import load_rules
+from sluicegate.stores.memory import MemoryStore
+from sluicegate.testing.flaky import FlakyStore
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 TWO = """
@@ -313,3 +315,17 @@ async def test_a_path_that_cannot_be_decided_is_refused(world):
     reply = await w.ask(b"GET /" + b"a/" * 14_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")
     assert reply.status == 400
     assert "path" in json.loads(reply.body)["detail"]
+
+
+async def test_a_rule_that_fails_closed_is_503(world):
+    """While its counters are out of reach; the upstream is not asked."""
+    clock = ManualClock()
+    store = FlakyStore(MemoryStore(clock))
+    rules = load_rules(TWO.replace("2/minute", "2/minute, on_store_failure: closed"), "test")
+    w = await world(rules=Limiter.from_rules(rules, store, clock), clock=clock)
+    assert (await w.ask(GET)).status == 200
+    store.down = True
+    reply = await w.ask(GET)
+    assert (reply.status, json.loads(reply.body)["status"]) == (503, 503)
+    assert int(reply.get("Retry-After")) >= 1
+    assert (w.stats.undecided, len(w.backend.heads)) == (1, 1)

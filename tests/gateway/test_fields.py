@@ -36,7 +36,7 @@ VIA = "Via: 1.1 sluicegate"
         (b"Proxy-Connection: close\r\nProxy-Authorization: Basic abc\r\nProxy: http://evil\r\n", []),
         (b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAA\r\nConnection: Upgrade, HTTP2-Settings\r\n", []),
         (b"Upgrade: websocket\r\n", []),
-        (b"TE: gzip\r\n", []),
+        (b"TE: gzip, xtrailers\r\n", []),
         (b"TE: trailers\r\nConnection: TE\r\n", ["Connection: TE", "TE: trailers"]),
         (b"Connection: Authorization, Cookie\r\nAuthorization: a\r\nCookie: b\r\n", ["Authorization: a", "Cookie: b"]),
         (b"X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\n", []),

@@ -54,7 +54,6 @@ async def test_a_request_goes_to_another_upstream_when_the_first_cannot_be_conne
 
 async def test_an_upstream_that_keeps_failing_is_left_out(world):
     """After eject_after failures in a row, for eject_s."""
-    bad = await world(hold)
     good = await world()
     w = await world(
         urls=[f"http://127.0.0.1:{closed_port()}", good.backend.url], balance="round_robin", eject_after=2, eject_s=60
@@ -64,7 +63,6 @@ async def test_an_upstream_that_keeps_failing_is_left_out(world):
     assert w.stats.ejections == 1
     assert w.stats.upstream_errors == {"connect": 2}
     assert [state[3] for state in w.gateway.upstreams.values()] == [True, False]
-    assert bad.stats.requests == 0
 
 
 async def test_the_only_upstreams_are_used_even_when_they_fail(world):

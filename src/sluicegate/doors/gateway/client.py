@@ -75,10 +75,14 @@ class ClientConnection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=GATEWAY_WRITE_BYTES_MAX)
         name = transport.get_extra_info("peername")
-        if isinstance(name, tuple):
-            self._address = canonical_ip(name[0])
         context = self._context
         context.clients.add(self)
+        if isinstance(name, tuple):
+            self._address = canonical_ip(name[0])
+        elif self.transport.get_extra_info("socket").family != socket.AF_UNIX:
+            # A TCP peer that is gone already has no address; it must not pass for one on a Unix socket.
+            self.abort()
+            return
         self.deadline_s = context.clients.now_s + context.settings.header_timeout_s
         if len(context.clients) > context.settings.connections_max:
             context.stats.connections_refused += 1

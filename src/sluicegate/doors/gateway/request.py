@@ -15,6 +15,7 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 _HOST = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+;=%\-]++|\[[0-9A-Fa-f:.]++\])(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]++)(.*)")
 _NO_OPTIONS = ConnectionOptions()
+_NO_BODY = FixedBody(0)  # done from the start, so it is never fed and can be shared
 _SAFE_TO_REPEAT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
 
 
@@ -54,7 +55,9 @@ class Request:
 
     def body(self) -> Decoder:
         """A decoder for the body; done at once where there is none."""
-        return ChunkedBody() if self.chunked else FixedBody(self.length or 0)
+        if self.chunked:
+            return ChunkedBody()
+        return FixedBody(self.length) if self.length else _NO_BODY
 
 
 def read_request(line: RequestLine, names: Names) -> Request | Fault:
@@ -103,7 +106,8 @@ def _fault_of_special(request: Request, special: list[tuple[Kind, bytes, bytes]]
         elif kind is Kind.UPGRADE:
             upgrade = value.lower() == b"websocket"
         elif kind is Kind.TE:
-            request.trailers = request.trailers or b"trailers" in value.lower()
+            tokens = [token.strip(b" \t") for token in value.lower().split(b",")]
+            request.trailers = request.trailers or b"trailers" in tokens
         elif kind is Kind.HOP or kind is Kind.KEEP_ALIVE or kind is Kind.LOOKALIKE:
             hop = True
         else:
