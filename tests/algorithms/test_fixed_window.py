@@ -1,11 +1,21 @@
 """Fixed window: the edge, the epoch and the calendar."""
 
+import zoneinfo
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from sluicegate.algorithms import FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, Spec, State, TokenBucket
+from sluicegate.algorithms import (
+    FixedWindow,
+    LeakyBucket,
+    SlidingLog,
+    SlidingWindow,
+    Spec,
+    State,
+    TokenBucket,
+    _calendar,
+)
 from sluicegate.testing.steps import ALLOWED, DENIED, NEVER_FITS, Step, run_steps
 
 SECOND_US = 1_000_000
@@ -153,7 +163,15 @@ def test_hour_repeated_after_midnight_belongs_to_the_new_day() -> None:
 
 @pytest.mark.parametrize(
     "tz",
-    ["Europe/Berlin", "America/St_Johns", "Pacific/Apia", "Africa/Casablanca", "Australia/Lord_Howe", "Asia/Amman"],
+    [
+        "UTC",
+        "Europe/Berlin",
+        "America/St_Johns",
+        "Pacific/Apia",
+        "Africa/Casablanca",
+        "Australia/Lord_Howe",
+        "Asia/Amman",
+    ],
 )
 @pytest.mark.parametrize("unit", ["day", "week", "month", "year"])
 def test_calendar_windows_follow_each_other(tz: str, unit: str) -> None:
@@ -169,6 +187,15 @@ def test_calendar_windows_follow_each_other(tz: str, unit: str) -> None:
         assert spec.bounds_us(end_us)[0] == end_us
         assert end_us - start_us >= spec._shortest_us
         now_us = end_us
+
+
+def test_calendar_bound_counts_the_shortest_windows() -> None:
+    """31 days of UTC touch at most three months (January to March); a zone that once lost hours counts with its loss."""
+    month = FixedWindow(10, 30 * DAY_US, align="calendar", unit="month")
+    assert [month.most_admitted(days * DAY_US) for days in (0, 28, 31)] == [0, 20, 30]
+    day = FixedWindow(10, DAY_US, align="calendar", unit="day", tz="Antarctica/Vostok")
+    start_us, end_us = day.bounds_us(at("1994-11-01T12:00", "Antarctica/Vostok"))
+    assert end_us - start_us == day._shortest_us
 
 
 def test_clock_a_little_behind_counts_on_in_the_same_window() -> None:
@@ -217,3 +244,16 @@ def test_wrong_calendars_are_named(arguments: dict[str, str], message: str) -> N
     """The error names the field and the value."""
     with pytest.raises(ValueError, match=message):
         FixedWindow(5, DAY_US, **arguments)  # type: ignore[arg-type]
+
+
+def test_missing_database_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a time zone database the error says so, and UTC works all the same."""
+
+    def absent(name: str) -> ZoneInfo:
+        raise zoneinfo.ZoneInfoNotFoundError(name)
+
+    monkeypatch.setattr(_calendar, "ZoneInfo", absent)
+    monkeypatch.setattr(_calendar, "available_timezones", set)
+    with pytest.raises(ValueError, match=r"tz: unknown time zone 'Asia/Tokyo'; this machine has no time zone database"):
+        FixedWindow(5, DAY_US, align="calendar", tz="Asia/Tokyo", unit="day")
+    assert FixedWindow(5, DAY_US, align="calendar", unit="day").bounds_us(START_US)[1] % DAY_US == 0

@@ -187,3 +187,45 @@ def test_hammering_that_counts_keeps_out(spec: Spec) -> None:
     assert passed == 5
     end_us = START_US + 10 * MINUTE_US - SECOND_US
     assert decide(spec, state, end_us + 70 * SECOND_US, 4)[0].outcome is Outcome.ALLOWED
+
+
+@pytest.mark.parametrize("window_us", [1, 2, 3, 5, 7, 12])
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_estimate_wait_is_minimal_from_every_state(window_us: int, limit: int) -> None:
+    """Every pair of counts, at every moment of their window and shortly before it, for every cost."""
+    spec = SlidingWindow(limit, window_us)
+    start_us = START_US - START_US % window_us
+    moments = range(start_us - 2, start_us + 3 * window_us + 1)
+    for current in range(limit + 1):
+        for previous in range(limit + 1):
+            state = (start_us, current, previous)
+            for cost in range(1, limit + 1):
+                passes = [spec.admit(state, moment, cost) is not None for moment in moments]
+                assert passes == sorted(passes), "once a cost passes, it passes for good"
+                for index, moment in enumerate(moments[: window_us + 2]):
+                    verdict, _ = decide(spec, state, moment, cost)
+                    assert verdict.retry_after_us == max(passes.index(True) - index, 0), (state, moment, cost)
+
+
+def test_strict_takes_what_lies_ahead_into_the_present() -> None:
+    """Set back by 25 s, the three sub-windows ahead count as now's; the older ones keep their own times."""
+    spec = SlidingWindow(30, MINUTE_US, 6)
+    number = START_US // (10 * SECOND_US)
+    assert spec.clamp((number, 1, 2, 3, 4, 5, 6, 7), START_US - 25 * SECOND_US) == (number - 3, 10, 5, 6, 7, 0, 0, 0)
+    assert spec.clamp((number, 1, 2, 3, 4, 5, 6, 7), START_US - HOUR_US) == (number - 360, 28, 0, 0, 0, 0, 0, 0)
+
+
+def test_estimate_stands_still_until_the_clock_has_caught_up() -> None:
+    """Before its window begins, a state answers as at its beginning."""
+    spec = SlidingWindow(10, MINUTE_US)
+    state = (START_US, 2, 6)
+    for behind_us in (0, 1, SECOND_US, 10 * SECOND_US):
+        assert decide(spec, state, START_US - behind_us, 0)[0].remaining == 2
+        assert decide(spec, state, START_US - behind_us, 2)[1] == (START_US, 4, 6)
+
+
+def test_estimate_bound_with_a_limit_of_one() -> None:
+    """Every other window may be full where each follows an empty one: in three windows of 1 us, two hits."""
+    spec = SlidingWindow(1, 1)
+    assert greedy(spec, range(START_US, START_US + 5)) == [(START_US + at, 1) for at in (0, 2, 4)]
+    assert [spec.most_admitted(length) for length in range(6)] == [0, 1, 1, 2, 2, 3]

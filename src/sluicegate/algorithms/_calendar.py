@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from sluicegate.bounds import CALENDAR_MEMO_MAX
 
@@ -23,14 +23,10 @@ _US: Final = timedelta(microseconds=1)
 UNITS_US: Final = {"day": _DAY_US, "week": 7 * _DAY_US, "month": 30 * _DAY_US, "year": 365 * _DAY_US}
 """The units and their nominal lengths."""
 
-# No window of the unit has been shorter in any zone since 1970. A day lost two hours to double summer time, and a zone
-# that moves across the date line leaves out a date, which shortens a week, month or year by a day.
-_SHORTEST_US: Final = {
-    "day": 22 * _HOUR_US,
-    "week": 6 * _DAY_US - 2 * _HOUR_US,
-    "month": 27 * _DAY_US - 2 * _HOUR_US,
-    "year": 364 * _DAY_US - 2 * _HOUR_US,
-}
+# No window of the unit has been shorter in any zone since 1970. A day lost seven hours where a polar station changed its
+# zone, and a zone that moves across the date line leaves out a date.
+_SHORTEST_US: Final = {"day": 17 * _HOUR_US, "week": 6 * _DAY_US, "month": 27 * _DAY_US, "year": 364 * _DAY_US}
+_SHORTEST_UTC_US: Final = {"day": _DAY_US, "week": 7 * _DAY_US, "month": 28 * _DAY_US, "year": 365 * _DAY_US}
 
 
 def checked(unit: str | None, tz: str, window_us: int) -> int:
@@ -42,8 +38,9 @@ def checked(unit: str | None, tz: str, window_us: int) -> int:
     try:
         _zone(tz)
     except (KeyError, ValueError, OSError, TypeError):  # not a name, a path outside the database, not in it
-        raise ValueError(f"tz: unknown time zone {tz!r}") from None
-    return _SHORTEST_US[unit]
+        hint = "" if available_timezones() else "; this machine has no time zone database (package tzdata)"
+        raise ValueError(f"tz: unknown time zone {tz!r}{hint}") from None
+    return (_SHORTEST_UTC_US if tz == "UTC" else _SHORTEST_US)[unit]
 
 
 def start_us(now_us: int, unit: str, tz: str) -> int:
