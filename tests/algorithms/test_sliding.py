@@ -215,6 +215,13 @@ def test_strict_takes_what_lies_ahead_into_the_present() -> None:
     assert spec.clamp((number, 1, 2, 3, 4, 5, 6, 7), START_US - HOUR_US) == (number - 360, 28, 0, 0, 0, 0, 0, 0)
 
 
+def test_log_takes_later_entries_to_now() -> None:
+    """Set back by an hour, entries from then on are one entry of now; earlier ones keep their times."""
+    past_us = START_US - HOUR_US
+    state = (10, past_us - 5, 1, past_us, 2, START_US - 7, 3, START_US, 4)
+    assert SlidingLog(10, MINUTE_US).clamp(state, past_us) == (10, past_us - 5, 1, past_us, 9)
+
+
 def test_estimate_stands_still_until_the_clock_has_caught_up() -> None:
     """Before its window begins, a state answers as at its beginning."""
     spec = SlidingWindow(10, MINUTE_US)
