@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from sluicegate.bounds import INLINE_POLICIES_MEMO_MAX, INLINE_POLICY_MEMO_BYTES_MAX
+from sluicegate.bounds import CAPACITY_MAX, INLINE_POLICIES_MEMO_MAX, INLINE_POLICY_MEMO_BYTES_MAX
 from sluicegate.doors.headers import Policy, RateHeaders
 from sluicegate.doors.http.bad_json import decode
 from sluicegate.doors.http.memo import Memo
 from sluicegate.errors import InvalidRequest
-from sluicegate.rules.quota import QuotaError, parse_quota
+from sluicegate.rules.quota import BUCKETS, QuotaError, parse_quota
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix
 
@@ -32,17 +33,8 @@ POLICY_FIELDS: Final = ("algorithm", *_NUMBERS, *_OPTIONS)
 
 _NUMBER_START: Final = b"-0123456789"
 
-_SPEC_FAULT: Final = re.compile(r"\b([a-z_]+): (.+)\Z", re.DOTALL)
-_SPEC_FIELDS: Final = {
-    "capacity": "capacity",
-    "limit": "limit",
-    "max_delay_us": "max_delay_ms",
-    "period_us": "refill_per_sec",
-    "sub_windows": "strict",
-    "tokens": "refill_per_sec",
-    "window_us": "window_s",
-}
-"""The members of a policy by the names that specs use for them."""
+_SPEC_FAULT: Final = re.compile(r"\b(limit|max_delay_us): (.+)\Z", re.DOTALL)
+"""A spec that refused one of its numbers names it in its own units."""
 
 
 class _Json(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,29 +85,33 @@ class InlinePolicies:
     def _read(self, raw: bytes) -> InlinePolicy:
         try:
             policy = decode(self._decode, raw, {name: name for name in POLICY_FIELDS})
-            given = {
-                name: _number(name, value) for name in _NUMBERS if (value := getattr(policy, name)) is not msgspec.UNSET
-            }
-            options = {name: value for name in _OPTIONS if (value := getattr(policy, name)) is not msgspec.UNSET}
-            spec = parse_quota(given, algorithm=policy.algorithm, **options).specs[0]
+            numbers = {name: _number(name, value) for name, value in _given(policy, _NUMBERS).items()}
         except InvalidRequest as error:
             raise InvalidRequest(f"policy.{error.field}" if error.field else "policy", error.message) from None
+        try:
+            spec = parse_quota(numbers, algorithm=policy.algorithm, **_given(policy, _OPTIONS)).specs[0]
         except QuotaError as error:
-            field, message = _field_and_message(error)
-            raise InvalidRequest(f"policy.{field}" if field else "policy", message) from None
+            field, message = _field_and_message(error, policy)
+            raise InvalidRequest(f"policy.{field}", message) from None
         prefix = counter_prefix(self._namespace, _KEY_RULE, spec.algorithm, spec.shape)
         texts = self._headers.policy(INLINE_RULE, spec.capacity, spec.window_us, spec.algorithm)
         return InlinePolicy(Counter(INLINE_RULE, spec, prefix), texts)
 
 
-def _field_and_message(error: QuotaError) -> tuple[str, str]:
+def _given(policy: _Json, names: Iterable[str]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(policy, name)) is not msgspec.UNSET}
+
+
+def _field_and_message(error: QuotaError, policy: _Json) -> tuple[str, str]:
     if error.field is not None:
         return error.field, error.message + (f"; did you mean {error.suggestion!r}?" if error.suggestion else "")
-    # A spec refused its numbers, in its own units.
     match = _SPEC_FAULT.search(error.message)
-    if match is None or match[1] not in _SPEC_FIELDS:
-        return "", error.message
-    return _SPEC_FIELDS[match[1]], f"out of range: {match[1]} {match[2]}"
+    if match is not None:
+        return {"limit": "limit", "max_delay_us": "max_delay_ms"}[match[1]], f"out of range: {match[1]} {match[2]}"
+    # Each number is in order by itself; together they are out of range, for which the count is rarely to blame.
+    size, rate = ("capacity", "refill_per_sec") if policy.algorithm in BUCKETS else ("limit", "window_s")
+    count = getattr(policy, size)
+    return size if isinstance(count, int) and count > CAPACITY_MAX else rate, f"out of range: {error.message}"
 
 
 def _number(name: str, value: int | msgspec.Raw) -> int | Decimal:
