@@ -234,6 +234,23 @@ def test_refused_by_the_limiter_is_tried_again(watched: RulesFile, served: Serve
     assert (served.quotas, watched.state.version, watched.state.error) == (["7/minute"], 2, None)
 
 
+def test_fault_of_ours_is_raised_once(watched: RulesFile, served: Served, path: Path) -> None:
+    """An unexpected error while rules are applied is raised once, shown as the state's error, and the next edit is read."""
+
+    def broken(_ruleset: RuleSet) -> None:
+        raise ZeroDivisionError("broken")
+
+    path.write_text(EDITED)
+    assert watched.poll(broken) is False
+    with pytest.raises(ZeroDivisionError):
+        watched.poll(broken)
+    assert [watched.poll(broken) for _ in range(3)] == [False] * 3
+    assert watched.state.error == "internal error: ZeroDivisionError('broken')"
+    path.write_text(EDITED.replace("7/minute", "8/minute"))
+    polls(watched, served)
+    assert (served.quotas, watched.state.version) == (["8/minute"], 2)
+
+
 def test_files_the_rules_name_are_watched_too(tmp_path: Path, clock: ManualClock, served: Served) -> None:
     """A change of the known keys is a change of the rules, though the rule file is as it was."""
     keys = tmp_path / "keys.yaml"

@@ -95,6 +95,14 @@ class RulesFile:
             self._judged = judged
             healed, self.state.error = self.state.error is not None, None
             return healed
+        try:
+            return self._judge(content, judged, apply)
+        except Exception as error:
+            # A fault of ours: say so once, not at every poll, and go on serving.
+            self._reject(judged, f"internal error: {error!r}")
+            raise
+
+    def _judge(self, content: bytes, judged: bytes, apply: Callable[[RuleSet], None]) -> bool:
         ruleset, problems = check_rules(content, str(self.path))
         if ruleset is None:
             return self._reject(judged, "\n".join(str(problem) for problem in problems))
