@@ -215,6 +215,14 @@ def test_strict_takes_what_lies_ahead_into_the_present() -> None:
     assert spec.clamp((number, 1, 2, 3, 4, 5, 6, 7), START_US - HOUR_US) == (number - 360, 28, 0, 0, 0, 0, 0, 0)
 
 
+def test_counted_refusal_replaces_the_oldest_entries() -> None:
+    """The log stays at its limit and keeps no empty entry."""
+    spec, state = SlidingLog(3, MINUTE_US), (3, START_US, 1, START_US + 5, 2)
+    assert spec.charge_refused(state, START_US + 9, 1) == (3, START_US + 5, 2, START_US + 9, 1)
+    assert spec.charge_refused(state, START_US + 9, 2) == (3, START_US + 5, 1, START_US + 9, 2)
+    assert spec.charge_refused(state, START_US + 9, 3) == (3, START_US + 9, 3)
+
+
 def test_log_takes_later_entries_to_now() -> None:
     """Set back by an hour, entries from then on are one entry of now; earlier ones keep their times."""
     past_us = START_US - HOUR_US
