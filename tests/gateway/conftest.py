@@ -221,7 +221,9 @@ class Backend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for line in self.lines:
-            line.writer.transport.abort()
+            # asyncio before 3.11.5 forgets the inside of a TLS transport that is closed, and then cannot abort it.
+            with contextlib.suppress(AttributeError):
+                line.writer.transport.abort()
 
 
 class World:
