@@ -121,6 +121,14 @@ def test_rate_alone_keeps_tokens_not_times() -> None:
     assert (verdict.remaining, verdict.reset_after_us) == (60, 4_000_000)
 
 
+def test_the_last_fraction_is_rounded_up() -> None:
+    """A seventh of a microsecond of a token still due is a whole unit under the new numbers, never nothing."""
+    old, new = TokenBucket(10, 7, MINUTE_US), TokenBucket(10, 1, 1_000_000)
+    assert new.carry(old, NOW_US * 7 + 1, NOW_US, KEEP) == NOW_US + 1
+    assert new.carry(old, NOW_US * 7 + 1, NOW_US, SCALE) == NOW_US + 1
+    assert new.carry(old, NOW_US * 7, NOW_US, KEEP) is None
+
+
 HITS = st.lists(st.tuples(st.integers(0, 30_000_000), st.integers(1, 5)), max_size=20)
 
 
