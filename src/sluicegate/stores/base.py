@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from sluicegate.algorithms.spec import OnChange, Spec, State
-from sluicegate.algorithms.verdict import Verdict
+from sluicegate.algorithms.verdict import Brief, Verdict
 
-__all__ = ["Answer", "Charge", "Counter", "HitStore", "Hitter", "Receipt", "Request", "Single", "Store"]
+__all__ = ["Answer", "BulkStore", "Charge", "Counter", "HitStore", "Hitter", "Receipt", "Request", "Single", "Store"]
 
 
 class Counter(NamedTuple):
@@ -131,5 +131,17 @@ class HitStore(Protocol):
 
         It does only what it can do fast, and hands the rest to ``otherwise``, having changed nothing: other costs, new
         counters, refusals.
+        """
+        ...
+
+
+@runtime_checkable
+class BulkStore(Protocol):
+    """An optional ability: many single charges of one counter's spec in one call, with the numbers of the answers."""
+
+    def decide_alike(self, counter: Counter, keys: Sequence[str], costs: Sequence[int]) -> list[Brief] | None:
+        """``decide_singles`` for the whole keys of one counter (neither shadow nor ``denied_counts``), as briefs.
+
+        None where it cannot be done fast (a counter that is new, was moved, or has other numbers), with nothing changed.
         """
         ...

@@ -9,9 +9,10 @@ a property test holds the two equal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, cast
 
-from sluicegate.algorithms.spec import State
+from sluicegate.algorithms.spec import ColumnSpec, State
+from sluicegate.algorithms.verdict import Brief
 from sluicegate.bounds import MEMORY_COUNTERS_CEILING, MEMORY_COUNTERS_MAX
 from sluicegate.clock import Clock, wall_ns
 from sluicegate.errors import ConfigurationError, StoreError
@@ -91,7 +92,7 @@ class MemoryStore(Locked):
                     states[slot] = state
                 self.stats.decisions += 1
                 return StateAnswer(True, now_us, request, staged)
-            return self._decide(request, now_us, peek=False)
+            return self._decide_new(request, now_us) or self._decide(request, now_us, peek=False)
         finally:
             release()
 
@@ -103,8 +104,8 @@ class MemoryStore(Locked):
             if now_us >= self._table.wake_us:
                 self._prepare(now_us)
             for request in requests:
-                answer = None if peek else self._decide_fast(request, now_us)
-                answers.append(self._decide(request, now_us, peek=peek) if answer is None else answer)
+                answer = None if peek else self._decide_fast(request, now_us) or self._decide_new(request, now_us)
+                answers.append(answer or self._decide(request, now_us, peek=peek))
         return answers
 
     def decide_singles(self, charges: Sequence[Charge], *, peek: bool = False) -> tuple[int, list[Single]]:
@@ -130,10 +131,34 @@ class MemoryStore(Locked):
                             append((True, state))
                             fast += 1
                             continue
-                answer = self._decide((charge,), now_us, peek=peek)
+                answer = None if peek else self._decide_new((charge,), now_us)
+                if answer is None:
+                    answer = self._decide((charge,), now_us, peek=peek)
                 append((answer.admitted, answer.states[0][1]))
             self.stats.decisions += fast
         return now_us, singles
+
+    def decide_alike(self, counter: Counter, keys: Sequence[str], costs: Sequence[int]) -> list[Brief] | None:
+        """See ``BulkStore``. Serves specs that decide columns, where every counter is young and of the same spec."""
+        # Not isinstance: checking for a protocol with many members takes longer than deciding the batch.
+        spec = cast("ColumnSpec", counter.spec)
+        if not hasattr(spec, "admit_column"):
+            return None
+        with self._lock:
+            now_us = self._now_ns() // 1_000
+            table = self._table
+            if now_us >= table.wake_us:
+                self._prepare(now_us)
+            young = table.young
+            found = list(map(young.slot_of, keys))
+            if None in found:
+                return None
+            slots = cast("list[int]", found)
+            specs = young.specs
+            if [specs[slot] for slot in slots].count(spec) != len(slots):
+                return None
+            self.stats.decisions += len(slots)
+            return spec.admit_column(young.states, slots, costs, now_us)
 
     def hitter(self, counter: Counter, key_of: Callable[[str], str], otherwise: Callable[[str, int], bool]) -> Hitter:
         """See ``HitStore``. Serves cost 1 on a young counter of the same spec that admits it.
@@ -215,10 +240,25 @@ class MemoryStore(Locked):
         self.stats.decisions += 1
         return StateAnswer(True, now_us, request, staged)
 
+    def _decide_new(self, request: Request, now_us: int) -> StateAnswer | None:
+        """Decide a single charge that creates its counter, which is all that a flood of new keys consists of; else None."""
+        if len(request) != 1:
+            return None
+        counter, subject, cost = request[0]
+        key = counter.prefix + subject
+        if self._table.find(key) is not None:
+            return None
+        state = counter.spec.admit(None, now_us, cost)
+        if state is None:
+            return None
+        self._table.write(key, None, state, counter.spec, now_us)
+        self.stats.decisions += 1
+        return StateAnswer(True, now_us, request, ((0, state),))
+
     def _decide(self, request: Request, now_us: int, *, peek: bool) -> StateAnswer:
         """Read every counter, decide every charge, then charge all or none."""
         self.stats.decisions += 1
-        read: list[tuple[Place | None, State | None, bool]] = []
+        read: list[tuple[Place | None, State | None, State | None, bool]] = []
         admitted = True
         for counter, subject, cost in request:
             place = self._current(counter.prefix + subject, counter, now_us)
@@ -227,14 +267,15 @@ class MemoryStore(Locked):
             passes = after is not None or not cost
             if place is not None and not passes and not peek and cost <= counter.spec.capacity:
                 # A state from before a step of the clock must not keep its client out until that time comes again.
-                place.set(counter.spec.clamp(state, now_us), counter.spec)
+                state = counter.spec.clamp(state, now_us)
+                place.set(state, counter.spec)
             admitted = admitted and (passes or counter.shadow)
-            read.append((place, after, passes))
+            read.append((place, state, after, passes))
         states: list[tuple[int, State | None]] = []
         notes: list[tuple[int, bool]] = []
-        for charge, (place, after, passes) in zip(request, read, strict=True):
+        # From here on a place may be empty: making room for one counter of the request can evict another.
+        for charge, (place, state, after, passes) in zip(request, read, strict=True):
             counter, subject, cost = charge
-            state = None if place is None else place.state
             written = None if peek else after if admitted else self._penalty(charge, state, now_us, passes=passes)
             if written is not None:
                 self._table.write(counter.prefix + subject, place, written, counter.spec, now_us)
