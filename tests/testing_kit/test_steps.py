@@ -24,7 +24,10 @@ def test_true_table_passes_and_gives_the_state() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (Step(400_000, 1, ALLOWED), "row 3 .t=400000 us, cost 1. of TokenBucket.*outcome: expected allowed, got denied"),
+        (
+            Step(400_000, 1, ALLOWED),
+            "row 3 .t=400000 us, cost 1. of TokenBucket.*outcome: expected allowed, got denied",
+        ),
         (Step(400_000, 1, DENIED, remaining=1), "row 3 .*remaining: expected 1, got 0"),
         (Step(400_000, 1, DENIED, retry_after_us=1), "row 3 .*retry_after_us: expected 1, got 600000"),
         (Step(400_000, 1, NEVER_FITS), "row 3 .*retry_after_us: expected None, got 600000"),
