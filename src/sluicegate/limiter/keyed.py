@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Final
 
 from sluicegate.bounds import COUNTER_MEMO_MAX, KEY_CHARS_MAX, SUBJECT_CHARS_MAX
 from sluicegate.errors import ConfigurationError, InvalidRequest
@@ -16,6 +17,9 @@ __all__ = ["KEY_DIMENSION", "KeyedPlanner", "quota_rules", "subject_of_key"]
 
 KEY_DIMENSION = "attrs.key"
 """The dimension of ``per`` under which the key of a quota limiter appears in its rule set."""
+
+_ONE: Final = 1
+"""A cost that needs no check: small numbers are one object each, so comparing by identity is enough, and True is another."""
 
 
 def quota_rules(
@@ -74,7 +78,8 @@ class KeyedPlanner:
 
     def plan(self, key: object, cost: int, *, peek: bool = False) -> Plan:
         """The charges of one call with this key."""
-        cost = check_cost(cost, least=0 if peek else 1)
+        if cost is not _ONE:
+            cost = check_cost(cost, least=0 if peek else 1)
         subject = self._subjects.get(key) if isinstance(key, str) else None
         if subject is None:
             subject = subject_of_key(key)
@@ -82,8 +87,12 @@ class KeyedPlanner:
                 if len(self._subjects) >= COUNTER_MEMO_MAX:
                     self._subjects.clear()
                 self._subjects[str(key)] = subject
-        return Plan([(counter, subject, cost) for counter in self.counters], None, self.version)
+        counters = self.counters
+        if len(counters) == 1:
+            # A quota of one part is the usual case; a comprehension is a call of its own.
+            return Plan([(counters[0], subject, cost)], None, self.version)
+        return Plan([(counter, subject, cost) for counter in counters], None, self.version)
 
 
 def _names(rule: str, parts: int) -> list[str]:
-    return [rule] if parts <= 1 else [f"{rule}#{number}" for number in range(1, parts + 1)]
+    return [rule] if parts == 1 else [f"{rule}#{number}" for number in range(1, parts + 1)]

@@ -8,7 +8,7 @@ import msgspec
 
 from sluicegate.algorithms.spec import State
 from sluicegate.algorithms.verdict import Verdict
-from sluicegate.stores.base import Receipt, Request
+from sluicegate.stores.base import Charge, Receipt, Request
 
 __all__ = ["StateAnswer"]
 
@@ -32,17 +32,26 @@ class StateAnswer(msgspec.Struct, frozen=True, gc=False):
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """One verdict per charge, in order."""
-        now_us = self.now_us
-        notes = self.notes
+        now_us, request, states, notes = self.now_us, self.request, self.states, self.notes
+        if len(request) == 1 == len(states):
+            # One charge is the usual case; a loop would cost as much as its body.
+            counter, _, cost = request[0]
+            cost, passes = (cost, True) if notes is None else notes[0]
+            return (counter[1].verdict(states[0][1], now_us, cost, passes),)
         if notes is None:
-            return tuple(
-                charge[0].spec.verdict(state, now_us, charge[2], True)
-                for charge, (_, state) in zip(self.request, self.states, strict=True)
-            )
+            notes = [(charge[2], True) for charge in request]
         return tuple(
-            charge[0].spec.verdict(state, now_us, cost, passes)
-            for charge, (_, state), (cost, passes) in zip(self.request, self.states, notes, strict=True)
+            [
+                charge[0].spec.verdict(state, now_us, cost, passes)
+                for charge, (_, state), (cost, passes) in zip(request, states, notes, strict=True)
+            ]
         )
+
+    def refused(self) -> list[Charge]:
+        """The charges that did not pass, shadow ones included: what can be counted without describing anything."""
+        if self.notes is None:
+            return []
+        return [charge for charge, note in zip(self.request, self.notes, strict=True) if not note[1]]
 
     def receipts(self) -> tuple[Receipt, ...]:
         """One receipt per charge that was made."""

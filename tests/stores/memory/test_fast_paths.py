@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,7 +67,7 @@ def described(answer: Answer) -> tuple[object, ...]:
 
 @settings(max_examples=300)
 @given(st.lists(steps, min_size=5, max_size=40), st.sampled_from([3, 1_000]))
-def test_every_path_says_the_same(history: list[tuple[str, object]], max_counters: int) -> None:
+def test_every_path_says_the_same(history: list[tuple[str, Any]], max_counters: int) -> None:
     """Any sequence of calls gives the answers, counters and counts of the readable path alone."""
     clock = ManualClock()
     fast = MemoryStore(clock, max_counters=max_counters)

@@ -59,14 +59,11 @@ def make_hitter(
         return slow(name, cost)
 
     def slow(name: str, cost: int) -> bool:
-        allowed = otherwise(name, cost)
-        if not retired:
-            learn(name)
-        return allowed
-
-    def learn(name: str) -> None:
         nonlocal home, specs, states
+        allowed = otherwise(name, cost)
         with store._lock:
+            if retired:
+                return allowed
             if home is not table.young or len(slots) >= COUNTER_MEMO_MAX:
                 slots.clear()
                 home = table.young
@@ -76,6 +73,7 @@ def make_hitter(
                 slots.pop(name, None)
             else:
                 slots[name] = slot
+        return allowed
 
     retired = False
 

@@ -92,7 +92,9 @@ class MemoryStore(Locked):
                     states[slot] = state
                 self.stats.decisions += 1
                 return StateAnswer(True, now_us, request, staged)
-            return self._decide_new(request, now_us) or self._decide(request, now_us, peek=False)
+            # Where a counter was found, it refused: a client over its limit, most often.
+            answer = self._decide_new(request, now_us) if slot is None else self._decide_young(request, now_us)
+            return answer or self._decide(request, now_us, peek=False)
         finally:
             release()
 
@@ -104,7 +106,13 @@ class MemoryStore(Locked):
             if now_us >= self._table.wake_us:
                 self._prepare(now_us)
             for request in requests:
-                answer = None if peek else self._decide_fast(request, now_us) or self._decide_new(request, now_us)
+                answer = None
+                if not peek:
+                    answer = (
+                        self._decide_fast(request, now_us)
+                        or self._decide_new(request, now_us)
+                        or self._decide_young(request, now_us)
+                    )
                 answers.append(answer or self._decide(request, now_us, peek=peek))
         return answers
 
@@ -125,13 +133,18 @@ class MemoryStore(Locked):
                 if slot is not None:
                     spec = young.specs[slot]
                     if spec is counter[1]:
-                        state = spec.admit(young.states[slot], now_us, cost)
+                        before = young.states[slot]
+                        state = spec.admit(before, now_us, cost)
                         if state is not None:
                             young.states[slot] = state
                             append((True, state))
                             fast += 1
                             continue
-                answer = None if peek else self._decide_new((charge,), now_us)
+                        if not counter[4] and spec.clamp(before, now_us) is before:
+                            append((False, before))
+                            fast += 1
+                            continue
+                answer = None if peek or slot is not None else self._decide_new((charge,), now_us)
                 if answer is None:
                     answer = self._decide((charge,), now_us, peek=peek)
                 append((answer.admitted, answer.states[0][1]))
@@ -239,6 +252,47 @@ class MemoryStore(Locked):
             states[slot] = state
         self.stats.decisions += 1
         return StateAnswer(True, now_us, request, staged)
+
+    def _decide_young(self, request: Request, now_us: int) -> StateAnswer | None:
+        """Decide where every counter is young and of the same spec and some refuse; else None, and nothing has changed.
+
+        What a client over its limit costs each time it asks again, and a shadow rule that would refuse. Left to ``_decide``
+        are the refusals that write: counted ones, and those that find a state from before a step of the clock.
+        """
+        young = self._table.young
+        slot_of, specs, states = young.slot_of, young.specs, young.states
+        admitted = unanimous = True
+        found: list[tuple[int, State, State | None]] = []
+        for counter, subject, cost in request:
+            slot = slot_of(counter[2] + subject)
+            if slot is None:
+                return None
+            spec = specs[slot]
+            if spec is not counter[1]:
+                return None
+            before = states[slot]
+            after = spec.admit(before, now_us, cost)
+            if after is None:
+                if counter[4] or spec.clamp(before, now_us) is not before:
+                    return None
+                unanimous = False
+                if not counter[3]:
+                    admitted = False
+            found.append((slot, before, after))
+        self.stats.decisions += 1
+        if len(found) == 1 and not unanimous:
+            return StateAnswer(admitted, now_us, request, ((0, before),), ((cost, False),), admitted, False)
+        after_all: list[tuple[int, State]] = []
+        notes: list[tuple[int, bool]] = []
+        for (slot, before, after), charge in zip(found, request, strict=True):
+            if after is None or not admitted:
+                after_all.append((slot, before))
+                notes.append((charge[2], False) if after is None else (0, True))
+            else:
+                states[slot] = after
+                after_all.append((slot, after))
+                notes.append((charge[2], True))
+        return StateAnswer(admitted, now_us, request, after_all, notes, admitted, unanimous)
 
     def _decide_new(self, request: Request, now_us: int) -> StateAnswer | None:
         """Decide a single charge that creates its counter, which is all that a flood of new keys consists of; else None."""
