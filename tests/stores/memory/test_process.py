@@ -22,8 +22,15 @@ DAILY = TokenBucket(100, 100, 86_400 * US_PER_S)
 
 
 @pytest.fixture(autouse=True)
-def often_switched() -> Iterator[None]:
-    """Threads change places a thousand times more often than usual, so that a race has its chance."""
+def often_switched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Other threads run between the reading of a counter and its writing, where a race would do its harm."""
+    admit = TokenBucket.admit
+
+    def yielding(self: TokenBucket, state: int | None, now_us: int, cost: int) -> int | None:
+        os.sched_yield()
+        return admit(self, state, now_us, cost)
+
+    monkeypatch.setattr(TokenBucket, "admit", yielding)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(5e-6)
     yield
@@ -48,7 +55,7 @@ def race(work) -> list[list[bool]]:
 
 
 class InterleavingClock(ManualClock):
-    """Notes which thread reads the time, and lets others run then: the store reads it once in each call, under its lock."""
+    """Notes which thread reads the time: the store reads it once in each call, under its lock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +63,6 @@ class InterleavingClock(ManualClock):
 
     def now_us(self) -> int:
         self.readers.append(threading.get_ident())
-        os.sched_yield()
         return super().now_us()
 
     @property
