@@ -11,12 +11,13 @@ they cannot disagree.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-from sluicegate.algorithms.verdict import Verdict
+from sluicegate.algorithms.verdict import Brief, Verdict
 
-__all__ = ["OnChange", "Spec", "State"]
+__all__ = ["ColumnSpec", "OnChange", "Spec", "State"]
 
 State: TypeAlias = Any
 """Opaque, immutable state of one counter: an int or a tuple of ints. Never None once a charge was admitted."""
@@ -111,4 +112,18 @@ class Spec(Protocol):
 
     def state_bytes(self) -> int:
         """Largest memory of one state in this process, in bytes, estimated for ``rules bounds``."""
+        ...
+
+
+@runtime_checkable
+class ColumnSpec(Spec, Protocol):
+    """An optional ability: deciding many counters of one spec that a store keeps in a list."""
+
+    def admit_column(
+        self, states: list[State | None], slots: Iterable[int], costs: Iterable[int], now_us: int
+    ) -> list[Brief]:
+        """Charge ``states[slot]`` in place, one after the other, each ``cost`` >= 1; a slot may come more than once.
+
+        The same as ``admit`` and ``verdict`` for each, with a refused state written back as ``clamp`` gives it.
+        """
         ...

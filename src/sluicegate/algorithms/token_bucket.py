@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from sluicegate.algorithms import _bucket
-from sluicegate.algorithms.spec import OnChange, Spec
-from sluicegate.algorithms.verdict import Outcome, Verdict
+from sluicegate.algorithms.spec import OnChange, Spec, State
+from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, Brief, Verdict, new_verdict
 from sluicegate.bounds import CLOCK_BEHIND_US_MAX
 
 __all__ = ["TokenBucket"]
@@ -89,37 +89,37 @@ class TokenBucket:
         used = 0 if state is None else self._used(state, now_us)
         remaining = (drain - used) // period_us if used < drain else 0
         if admitted:
-            return Verdict(Outcome.ALLOWED, remaining, 0, -(-used // tokens))
+            return new_verdict((ALLOWED, remaining, 0, -(-used // tokens), 0))
         if cost > self.capacity:
-            return Verdict(Outcome.NEVER_FITS, remaining, None, 0)
+            return new_verdict((NEVER_FITS, remaining, None, 0, 0))
         wait_us = -((drain - used - cost * period_us) // tokens)
-        return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
+        return new_verdict((DENIED, remaining, wait_us, wait_us, 0))
 
-    def briefs(
-        self, singles: Iterable[tuple[bool, int | None]], costs: Iterable[int], now_us: int
-    ) -> list[tuple[int, int | None]]:
-        """``(remaining, wait_us)`` of many verdicts at once, for callers that answer in bulk.
-
-        ``singles``: (admitted, state) of each; the wait is ``reset_after_us`` of a pass and ``retry_after_us`` of a
-        refusal. The usual case is written out; whatever else there is asks ``verdict``, with equal results.
-        """
+    def admit_column(
+        self, states: list[State | None], slots: Iterable[int], costs: Iterable[int], now_us: int
+    ) -> list[Brief]:
+        """See ``ColumnSpec``. ``admit``, ``clamp`` of what was refused, and the numbers of ``verdict``, written out."""
         tokens, period_us, drain = self.tokens, self.period_us, self._drain
         now = now_us * tokens
-        answers: list[tuple[int, int | None]] = []
-        append = answers.append
-        for (admitted, state), cost in zip(singles, costs):  # noqa: B905 - as long by contract; strict costs time here
-            used = -1 if state is None else state - now
-            if 0 <= used <= drain:
-                if admitted:
-                    append(((drain - used) // period_us, -(-used // tokens)))
-                    continue
-                need = cost * period_us
-                if need <= drain:
-                    append(((drain - used) // period_us, -((drain - used - need) // tokens)))
-                    continue
-            _, remaining, retry_us, reset_us, _ = self.verdict(state, now_us, cost, admitted)
-            append((remaining, reset_us if admitted else retry_us))
-        return answers
+        full = now + drain
+        briefs: list[Brief] = []
+        append = briefs.append
+        for slot, cost in zip(slots, costs):  # noqa: B905 - as long by contract; strict costs time here
+            state = states[slot]
+            if state is None or state < now:
+                state = now
+            need = cost * period_us
+            tat = state + need
+            if tat <= full:
+                states[slot] = tat
+                # Division by 1 is not free: these numbers have more than one digit inside.
+                append((True, (full - tat) // period_us, tat - now if tokens == 1 else -((now - tat) // tokens)))
+                continue
+            if state > now + self._ahead:
+                states[slot] = state = full
+            remaining = (full - state) // period_us if state < full else 0
+            append((False, remaining, None if need > drain else -((full - state - need) // tokens)))
+        return briefs
 
     def clamp(self, state: int, now_us: int) -> int:
         """The TAT, or one full drain from now where it was written before the clock was set back."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["Outcome", "Verdict"]
+__all__ = ["ALLOWED", "DENIED", "NEVER_FITS", "Brief", "Outcome", "Verdict", "new_verdict"]
 
 
 class Outcome(StrEnum):
@@ -35,3 +37,21 @@ class Verdict(NamedTuple):
     retry_after_us: int | None
     reset_after_us: int
     delay_us: int = 0
+
+
+# A verdict is made for every counter of every described decision. Named tuples are made by a Python function and enum members
+# are found through their class, each of which costs as much as the arithmetic; these cost next to nothing.
+
+ALLOWED: Final = Outcome.ALLOWED
+DENIED: Final = Outcome.DENIED
+NEVER_FITS: Final = Outcome.NEVER_FITS
+
+new_verdict: Final[Callable[[tuple[Outcome, int, int | None, int, int]], Verdict]] = partial(tuple.__new__, Verdict)
+"""A Verdict of all its five fields, in order."""
+
+
+Brief: TypeAlias = tuple[bool, int, int | None]
+"""(admitted, remaining, wait in microseconds): the numbers of a verdict where many are wanted at once.
+
+The wait is ``reset_after_us`` of a pass and ``retry_after_us`` of a refusal, None where the cost never fits.
+"""

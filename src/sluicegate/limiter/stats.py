@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from sluicegate.algorithms.verdict import Outcome
+from sluicegate.algorithms.verdict import DENIED, NEVER_FITS, Outcome
 from sluicegate.bounds import REFUSAL_COUNTS_MAX
 from sluicegate.limiter.decision import Decision
+from sluicegate.stores.answer import StateAnswer
+from sluicegate.stores.base import Charge
 
 __all__ = ["LimiterStats"]
 
 OTHER = "other"
 """The name under which rules are counted that no longer fit."""
+
+_REFUSALS = frozenset((DENIED, NEVER_FITS))
 
 
 class LimiterStats:
@@ -60,16 +64,27 @@ class LimiterStats:
                 return
             if answer.unanimous:
                 return
-        else:
-            self.count_refusal(decision.rule or OTHER, decision.outcome)
-        self._count_shadows(decision)
+        if isinstance(answer, StateAnswer) and not decision.plan.unidentified:
+            self._count_charges(answer.refused())
+            return
+        summary = decision.summary
+        if not decision.allowed:
+            self.count_refusal(OTHER if summary.decisive is None else summary.decisive.rule, summary.outcome)
+        for result in summary.results:
+            if result.shadow and result.outcome in _REFUSALS:
+                self._count_shadow(result.rule)
 
-    def count_refusal(self, rule: str, outcome: Outcome) -> None:
-        """Count a refusal that was described elsewhere."""
+    def count_refusal(self, rule: str, outcome: Outcome, times: int = 1) -> None:
+        """Count refusals that were described elsewhere."""
+        if not times:
+            return
         key = (rule, outcome)
-        if key not in self.refused and len(self.refused) >= REFUSAL_COUNTS_MAX:
-            key = (OTHER, outcome)
-        self.refused[key] = self.refused.get(key, 0) + 1
+        try:
+            self.refused[key] += times
+        except KeyError:
+            if len(self.refused) >= REFUSAL_COUNTS_MAX:
+                key = (OTHER, outcome)
+            self.refused[key] = self.refused.get(key, 0) + times
 
     @property
     def decisions(self) -> dict[tuple[str, str], int]:
@@ -78,10 +93,22 @@ class LimiterStats:
         counts.update({(rule, outcome.value): count for (rule, outcome), count in self.refused.copy().items()})
         return counts
 
-    def _count_shadows(self, decision: Decision) -> None:
-        for result in decision.results:
-            if result.shadow and result.outcome in {Outcome.DENIED, Outcome.NEVER_FITS}:
-                name = result.rule
-                if name not in self.shadow_refused and len(self.shadow_refused) >= REFUSAL_COUNTS_MAX:
-                    name = OTHER
-                self.shadow_refused[name] = self.shadow_refused.get(name, 0) + 1
+    def _count_charges(self, refused: list[Charge]) -> None:
+        """Count what a store refused; says the same as the decision's description, which most callers never ask for."""
+        first: str | None = None
+        outcome = DENIED
+        for counter, _, cost in refused:
+            if counter.shadow:
+                self._count_shadow(counter.name)
+                continue
+            if first is None:
+                first = counter.name
+            if cost > counter.spec.capacity:
+                outcome = NEVER_FITS
+        if first is not None:
+            self.count_refusal(first, outcome)
+
+    def _count_shadow(self, rule: str) -> None:
+        if rule not in self.shadow_refused and len(self.shadow_refused) >= REFUSAL_COUNTS_MAX:
+            rule = OTHER
+        self.shadow_refused[rule] = self.shadow_refused.get(rule, 0) + 1

@@ -98,7 +98,7 @@ class DecisionApi:
         return json_reply(status, check_document(decision, check).encode(), lines)
 
     def _plain(self, check: PlainCheck) -> Reply:
-        admitted, (remaining, wait_us), text = self._inline.one(check)
+        (admitted, remaining, wait_us), text = self._inline.one(check)
         lines = self._headers.delta_lines(check.policy.texts, remaining, wait_us, refused=not admitted)
         return json_reply(200 if admitted else 429, text.encode(), lines)
 

@@ -7,20 +7,15 @@ nor a decision object; the store says for each (admitted, state), the spec says 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
-from sluicegate.algorithms import TokenBucket
+from sluicegate.algorithms.verdict import Brief
 from sluicegate.clock import US_PER_MS
 from sluicegate.doors.http.answers import inline_text
 from sluicegate.doors.http.policies import InlinePolicy
 from sluicegate.doors.http.schema import PlainCheck
 from sluicegate.limiter.limiter import Limiter
-from sluicegate.stores.base import Single
 
 __all__ = ["InlineDecider"]
-
-Brief: TypeAlias = tuple[int, int | None]
-"""(remaining, wait in microseconds): until full on a pass, until this cost passes on a refusal, None for never."""
 
 
 class InlineDecider:
@@ -29,36 +24,35 @@ class InlineDecider:
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
 
-    def one(self, check: PlainCheck) -> tuple[bool, Brief, str]:
-        """``(admitted, brief, JSON text)`` of one check."""
+    def one(self, check: PlainCheck) -> tuple[Brief, str]:
+        """The numbers of one check's answer, and its JSON text."""
         policy = check.policy
         now_us, (single,), degraded = self._limiter.decide_counters((check.charge,))
         admitted, state = single
         _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, check.cost, admitted)
         wait_us = reset_us if admitted else retry_us
         text = inline_text(admitted, remaining, policy.texts.limit, wait_us, _more(policy, delay_us, degraded))
-        return admitted, (remaining, wait_us), text
+        return (admitted, remaining, wait_us), text
 
     def many(self, checks: Sequence[PlainCheck]) -> list[str]:
         """The JSON text of each answer, its status included, in order; one call of the store."""
-        now_us, singles, degraded = self._limiter.decide_counters([check.charge for check in checks])
+        policies, keys, costs = zip(*checks, strict=True)
         policy = checks[0].policy
-        spec = policy.counter.spec
-        alike = [check.policy for check in checks].count(policy) == len(checks)
-        if alike and not degraded and isinstance(spec, TokenBucket):
-            return _texts(policy, singles, spec.briefs(singles, [check.cost for check in checks], now_us))
+        if not policy.holds and policies.count(policy) == len(checks):
+            briefs = self._limiter.decide_alike(policy.counter, keys, costs)
+            if briefs is not None:
+                return _texts(policy, briefs)
+        now_us, singles, degraded = self._limiter.decide_counters([check.charge for check in checks])
         texts: list[str] = []
-        for check, (admitted, state) in zip(checks, singles, strict=True):
-            policy = check.policy
-            verdict = policy.counter.spec.verdict(state, now_us, check.cost, admitted)
-            wait_us = verdict.reset_after_us if admitted else verdict.retry_after_us
-            more = _more(policy, verdict.delay_us, degraded)
-            text = inline_text(admitted, verdict.remaining, policy.texts.limit, wait_us, more)
+        for (policy, _, cost), (admitted, state) in zip(checks, singles, strict=True):
+            _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, cost, admitted)
+            wait_us = reset_us if admitted else retry_us
+            text = inline_text(admitted, remaining, policy.texts.limit, wait_us, _more(policy, delay_us, degraded))
             texts.append(f'{{"status":{200 if admitted else 429},{text[1:]}')
         return texts
 
 
-def _texts(policy: InlinePolicy, singles: Sequence[Single], briefs: Sequence[Brief]) -> list[str]:
+def _texts(policy: InlinePolicy, briefs: Sequence[Brief]) -> list[str]:
     """``inline_text`` with a status, written out for bulk."""
     middle = policy.middle
     return [
@@ -68,7 +62,7 @@ def _texts(policy: InlinePolicy, singles: Sequence[Single], briefs: Sequence[Bri
         if admitted
         else f'{{"status":429,"allowed":false,"remaining":{remaining}{middle}{(ms := -(-wait_us // US_PER_MS))},'
         f'"retry_after_ms":{ms}}}'
-        for (admitted, _), (remaining, wait_us) in zip(singles, briefs)  # noqa: B905 - both are as long as the batch
+        for admitted, remaining, wait_us in briefs
     ]
 
 

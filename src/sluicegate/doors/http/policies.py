@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sluicegate.algorithms.spec import Spec
 from sluicegate.bounds import CAPACITY_MAX, INLINE_POLICIES_MEMO_MAX, INLINE_POLICY_MEMO_BYTES_MAX
 from sluicegate.doors.headers import Policy, RateHeaders
 from sluicegate.doors.http.bad_json import decode
@@ -72,6 +73,8 @@ class InlinePolicies:
         self._headers = headers
         self._namespace = namespace
         self._decode = msgspec.json.Decoder(_Json).decode
+        # One object per spec, however it was written, so that policies can be compared by identity.
+        self._by_spec: dict[Spec, InlinePolicy] = {}
         self._memo: Memo[InlinePolicy] = Memo(INLINE_POLICIES_MEMO_MAX, INLINE_POLICY_MEMO_BYTES_MAX)
 
     def get(self, raw: bytes) -> InlinePolicy:
@@ -93,9 +96,14 @@ class InlinePolicies:
         except QuotaError as error:
             field, message = _field_and_message(error, policy)
             raise InvalidRequest(f"policy.{field}", message) from None
+        if spec in self._by_spec:
+            return self._by_spec[spec]
+        if len(self._by_spec) >= INLINE_POLICIES_MEMO_MAX:
+            self._by_spec.clear()
         prefix = counter_prefix(self._namespace, _KEY_RULE, spec.algorithm, spec.shape)
         texts = self._headers.policy(INLINE_RULE, spec.capacity, spec.window_us, spec.algorithm)
-        return InlinePolicy(Counter(INLINE_RULE, spec, prefix), texts)
+        found = self._by_spec[spec] = InlinePolicy(Counter(INLINE_RULE, spec, prefix), texts)
+        return found
 
 
 def _given(policy: _Json, names: Iterable[str]) -> dict[str, Any]:
