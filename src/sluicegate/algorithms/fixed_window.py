@@ -14,12 +14,13 @@ from typing import ClassVar, Literal
 from sluicegate.algorithms import _calendar
 from sluicegate.algorithms._fields import check_capacity, check_integer
 from sluicegate.algorithms.spec import OnChange, Spec
-from sluicegate.algorithms.verdict import Outcome, Verdict
+from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, Verdict, new_verdict
 from sluicegate.bounds import CAPACITY_MAX, CLOCK_BEHIND_US_MAX, NOW_US_MAX, WINDOW_US_MAX
 
 __all__ = ["FixedWindow"]
 
 _DAY_US = 86_400 * 1_000_000
+_AHEAD_US = -CLOCK_BEHIND_US_MAX
 
 # 1970-01-01 was a Thursday; whole weeks start on a Monday, the first of which was the 5th.
 _MONDAY_US = 4 * _DAY_US
@@ -93,7 +94,7 @@ class FixedWindow:
         """The window and its count after the charge, or None when it does not fit now."""
         if state is not None:
             start_us, count = state
-            if -CLOCK_BEHIND_US_MAX <= now_us - start_us < self._shortest_us:
+            if _AHEAD_US <= now_us - start_us < self._shortest_us:
                 count += cost
                 return (start_us, count) if count <= self.limit else None
         start_us, count = self._at(state, now_us)
@@ -114,11 +115,11 @@ class FixedWindow:
         start_us, count = self._at(state, now_us)
         remaining = max(self.limit - count, 0)
         if not admitted and cost > self.limit:
-            return Verdict(Outcome.NEVER_FITS, remaining, None, 0)
+            return new_verdict((NEVER_FITS, remaining, None, 0, 0))
         wait_us = self._end_us(start_us) - now_us
         if admitted:
-            return Verdict(Outcome.ALLOWED, remaining, 0, wait_us)
-        return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
+            return new_verdict((ALLOWED, remaining, 0, wait_us, 0))
+        return new_verdict((DENIED, remaining, wait_us, wait_us, 0))
 
     def clamp(self, state: tuple[int, int], now_us: int) -> tuple[int, int]:
         """The state, its count moved into the window of now where the clock was set back."""

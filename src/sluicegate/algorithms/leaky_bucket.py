@@ -18,7 +18,7 @@ from typing import ClassVar
 from sluicegate.algorithms import _bucket
 from sluicegate.algorithms._fields import check_integer
 from sluicegate.algorithms.spec import OnChange, Spec
-from sluicegate.algorithms.verdict import Outcome, Verdict
+from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, Verdict, new_verdict
 from sluicegate.bounds import CLOCK_BEHIND_US_MAX, DELAY_US_MAX, NOW_US_MAX
 
 __all__ = ["LeakyBucket"]
@@ -97,11 +97,11 @@ class LeakyBucket:
         remaining = min((drain - queue) // period_us, (patience - queue) // period_us + 1) if queue <= patience else 0
         if admitted:
             before = max(queue - cost * period_us, 0) if cost and not self.nodelay else 0
-            return Verdict(Outcome.ALLOWED, remaining, 0, -(-queue // tokens), -(-before // tokens))
+            return new_verdict((ALLOWED, remaining, 0, -(-queue // tokens), -(-before // tokens)))
         if cost > self.capacity:
-            return Verdict(Outcome.NEVER_FITS, remaining, None, 0)
+            return new_verdict((NEVER_FITS, remaining, None, 0, 0))
         wait_us = -((min(patience, drain - cost * period_us) - queue) // tokens)
-        return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
+        return new_verdict((DENIED, remaining, wait_us, wait_us, 0))
 
     def clamp(self, state: tuple[int, int], now_us: int) -> tuple[int, int]:
         """The queue, or a full one from now where it was written before the clock was set back."""

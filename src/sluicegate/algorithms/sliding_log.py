@@ -14,7 +14,7 @@ from typing import ClassVar, TypeAlias
 
 from sluicegate.algorithms._fields import check_capacity, check_integer
 from sluicegate.algorithms.spec import OnChange, Spec
-from sluicegate.algorithms.verdict import Outcome, Verdict
+from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, Verdict, new_verdict
 from sluicegate.bounds import CLOCK_BEHIND_US_MAX, NOW_US_MAX, SLIDING_LOG_LIMIT_MAX, WINDOW_US_MAX
 
 __all__ = ["SlidingLog"]
@@ -84,15 +84,15 @@ class SlidingLog:
         log = (0,) if state is None else self._at(state, now_us)
         remaining = max(self.limit - log[0], 0)
         if admitted:
-            return Verdict(Outcome.ALLOWED, remaining, 0, log[-2] + self.window_us - now_us if len(log) > 1 else 0)
+            return new_verdict((ALLOWED, remaining, 0, log[-2] + self.window_us - now_us if len(log) > 1 else 0, 0))
         if cost > self.limit:
-            return Verdict(Outcome.NEVER_FITS, remaining, None, 0)
+            return new_verdict((NEVER_FITS, remaining, None, 0, 0))
         needed = log[0] + cost - self.limit
         index = 2
         while (needed := needed - log[index]) > 0:
             index += 2
         wait_us = log[index - 1] + self.window_us - now_us
-        return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
+        return new_verdict((DENIED, remaining, wait_us, wait_us, 0))
 
     def clamp(self, state: _Log, now_us: int) -> _Log:
         """The log, entries later than now moved to now where the clock was set back."""

@@ -17,7 +17,7 @@ from sluicegate.algorithms._fields import check_capacity, check_integer
 from sluicegate.algorithms._sliding_estimate import Estimate
 from sluicegate.algorithms._sliding_strict import Strict
 from sluicegate.algorithms.spec import OnChange, Spec, State
-from sluicegate.algorithms.verdict import Outcome, Verdict
+from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, Verdict, new_verdict
 from sluicegate.bounds import SUB_WINDOWS_MAX, WINDOW_US_MAX
 
 __all__ = ["SlidingWindow"]
@@ -74,11 +74,11 @@ class SlidingWindow:
         current: State = form.at(state, now_us)
         remaining = max(self.limit - form.used(current, now_us), 0)
         if admitted:
-            return Verdict(Outcome.ALLOWED, remaining, 0, form.reset_us(current, now_us))
+            return new_verdict((ALLOWED, remaining, 0, form.reset_us(current, now_us), 0))
         if cost > self.limit:
-            return Verdict(Outcome.NEVER_FITS, remaining, None, 0)
+            return new_verdict((NEVER_FITS, remaining, None, 0, 0))
         wait_us = form.wait_us(current, now_us, cost)
-        return Verdict(Outcome.DENIED, remaining, wait_us, wait_us)
+        return new_verdict((DENIED, remaining, wait_us, wait_us, 0))
 
     def clamp(self, state: State, now_us: int) -> State:
         """The counts, moved to now where the clock was set back."""

@@ -25,6 +25,9 @@ __all__ = ["Decision", "RuleResult", "Summary", "summarize"]
 # What is on the path of every described decision: an enum member costs a lookup through its class, and a named tuple made by
 # its own constructor twice as much as one made by tuple's.
 _ALLOWED = Outcome.ALLOWED
+_DENIED = Outcome.DENIED
+_NEVER_FITS = Outcome.NEVER_FITS
+_UNDECIDED = Outcome.UNDECIDED
 _new_tuple = tuple.__new__
 
 
@@ -53,9 +56,9 @@ class RuleResult(NamedTuple):
         A rule that could not be decided refuses unless its verdict says "no wait" (``retry_after_us`` 0): that is how a
         failure policy tells a closed rule from an open one.
         """
-        if self.shadow or self.outcome is Outcome.ALLOWED:
+        if self.shadow or self.outcome is _ALLOWED:
             return False
-        return self.outcome is not Outcome.UNDECIDED or self.retry_after_us != 0
+        return self.outcome is not _UNDECIDED or self.retry_after_us != 0
 
 
 class Summary(NamedTuple):
@@ -227,7 +230,13 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 def summarize(plan: Plan, answer: Answer | None, allowed: bool) -> Summary:
     """Describe an answer: refusing rules first, else the tightest rule (see ``Decision``)."""
-    results = _results(plan, answer)
+    charges = plan.charges
+    if len(charges) == 1 and answer is not None and not plan.unidentified:
+        # One counter is the usual case of a library and of every inline check; a loop would cost as much as its body.
+        (verdict,) = answer.verdicts()
+        results: tuple[RuleResult, ...] = (_result(charges[0][0], verdict),)
+    else:
+        results = _results(plan, answer)
     if not allowed:
         return _summarize_refusal(results)
     tightest: RuleResult | None = None
@@ -245,23 +254,30 @@ def summarize(plan: Plan, answer: Answer | None, allowed: bool) -> Summary:
 
 
 def _summarize_refusal(results: tuple[RuleResult, ...]) -> Summary:
-    refusing = [result for result in results if result.refuses]
-    if not refusing:
+    first: RuleResult | None = None
+    retry_after_us: int | None = 0
+    for result in results:
+        _, outcome, _, _, wait_us, _, _, _, _, shadow = result
+        # ``result.refuses``, without asking it.
+        if shadow or outcome is _ALLOWED or (outcome is _UNDECIDED and wait_us == 0):
+            continue
+        if first is None:
+            first = result
+        retry_after_us = None if wait_us is None or retry_after_us is None else max(retry_after_us, wait_us)
+    if first is None:
         raise InternalError("a request was refused, but no rule refuses it")
-    first = refusing[0]
-    waits = [result.retry_after_us for result in refusing if result.retry_after_us is not None]
-    retry_after_us = max(waits) if len(waits) == len(refusing) else None
-    outcome, refusal = Outcome.NEVER_FITS if retry_after_us is None else Outcome.DENIED, "rate"
-    if first.outcome is Outcome.UNDECIDED:
-        outcome, refusal = Outcome.UNDECIDED, "store"
-    return Summary(outcome, first, retry_after_us, retry_after_us or 0, 0, results, refusal)
+    outcome, refusal = _NEVER_FITS if retry_after_us is None else _DENIED, "rate"
+    if first[1] is _UNDECIDED:
+        outcome, refusal = _UNDECIDED, "store"
+    return _new_tuple(Summary, (outcome, first, retry_after_us, retry_after_us or 0, 0, results, refusal))
 
 
 def _results(plan: Plan, answer: Answer | None) -> tuple[RuleResult, ...]:
-    results = [_result(counter, _UNIDENTIFIED) for counter in plan.unidentified] if plan.unidentified else []
-    if answer is not None:
-        for charge, verdict in zip(plan.charges, answer.verdicts(), strict=True):
-            results.append(_result(charge[0], verdict))
+    if answer is None:
+        return tuple([_result(counter, _UNIDENTIFIED) for counter in plan.unidentified])
+    results = [_result(counter, _UNIDENTIFIED) for counter in plan.unidentified]
+    for charge, verdict in zip(plan.charges, answer.verdicts(), strict=True):
+        results.append(_result(charge[0], verdict))
     return tuple(results)
 
 
