@@ -99,17 +99,14 @@ class RateHeaders:
 
         ``now_us``: wall time of the decision, used by ``x-ratelimit-epoch`` only.
         """
-        rule = decision.rule
+        result = decision.decisive
         lines = ""
-        if rule is not None and decision.limit is not None:
-            for result in decision.results:
-                if result.rule == rule:
-                    if self.delta_only:
-                        policy = self.policy(rule, result.limit, result.window_us, result.algorithm)
-                        lines = _x_lines(policy, result.remaining, _delta_s(decision))
-                    else:
-                        lines = "".join([write(self, decision, result, now_us) for write in self._writers])
-                    break
+        if result is not None:
+            if self.delta_only:
+                policy = self.policy(result.rule, result.limit, result.window_us, result.algorithm)
+                lines = _x_lines(policy, result.remaining, _delta_s(decision))
+            else:
+                lines = "".join([write(self, decision, result, now_us) for write in self._writers])
         if not decision.allowed:
             lines += _retry_line(decision)
         return lines.encode("ascii")
