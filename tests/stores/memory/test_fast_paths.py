@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.algorithms import FixedWindow, LeakyBucket, OnChange, SlidingLog, SlidingWindow, TokenBucket
+from sluicegate.algorithms.verdict import Brief
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.stores.base import Answer, Counter, Request
 from sluicegate.stores.memory import MemoryStore
@@ -54,6 +55,13 @@ steps = st.one_of(
     st.tuples(st.just("peek"), requests),
     st.tuples(st.just("many"), st.lists(requests, max_size=4)),
     st.tuples(st.just("singles"), st.lists(charges.filter(lambda charge: not charge[0].shadow), max_size=4)),
+    st.tuples(
+        st.just("alike"),
+        st.tuples(
+            st.sampled_from([counter for counter in COUNTERS if not counter.shadow and not counter.denied_counts]),
+            st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([1, 2, 10])), min_size=1, max_size=4),
+        ),
+    ),
     st.tuples(st.just("refund"), st.integers(0, 5)),
     st.tuples(st.just("reset"), charges),
     st.tuples(st.just("advance"), st.integers(0, 70 * US_PER_S)),
@@ -63,6 +71,12 @@ steps = st.one_of(
 
 def described(answer: Answer) -> tuple[object, ...]:
     return answer.admitted, answer.unanimous, answer.now_us, answer.verdicts(), answer.receipts()
+
+
+def brief(answer: Answer) -> Brief:
+    (verdict,) = answer.verdicts()
+    wait_us = verdict.reset_after_us if answer.admitted else verdict.retry_after_us
+    return answer.admitted, verdict.remaining, wait_us
 
 
 @settings(max_examples=300)
@@ -91,6 +105,16 @@ def test_every_path_says_the_same(history: list[tuple[str, Any]], max_counters: 
                     for (counter, _, cost), (admitted, state) in zip(singles, quick, strict=True)
                 ]
                 assert verdicts == [answer.verdicts()[0] for answer in slow]
+            case "alike", (counter, items):
+                # Counters that exist are all it serves, so they are made first where they are not there.
+                first = [(counter, subject, 1) for subject in sorted({subject for subject, _ in items})]
+                fast.decide_singles(first)
+                plain.decide([[charge] for charge in first])
+                keys = [counter.prefix + subject for subject, _ in items]
+                briefs = fast.decide_alike(counter, keys, [cost for _, cost in items])
+                if briefs is not None:
+                    answers = plain.decide([[(counter, subject, cost)] for subject, cost in items])
+                    assert briefs == [brief(answer) for answer in answers]
             case "refund", index:
                 if index < len(receipts):
                     assert fast.refund(receipts[index]) == plain.refund(receipts[index])
