@@ -367,3 +367,48 @@ STORE_RETRY_US: Final = 1_000_000
 # Different values of one fact (tenant, descriptor, header) that rules must ask for before they are filed by it. Filing costs
 # every request a lookup; trying this many rules one by one costs about as much.
 LABEL_VALUES_MIN: Final = 8
+
+# Replay: bytes read from a log at once, and unpacked at once, which bounds what a packed log can unpack to in memory.
+REPLAY_READ_BYTES: Final = 262_144
+
+# Replay: characters of one line. Web servers accept request lines and headers of 8 to 32 KiB, escaped to four times that
+# at worst; what is longer is no line of an access log.
+REPLAY_LINE_CHARS_MAX: Final = 131_072
+
+# Replay: log files in one run, each held open until all are merged by time. Four months of daily files.
+REPLAY_LOGS_MAX: Final = 128
+
+# Replay: requests that come out of their order of time together. Sorting and deciding in batches of this size costs no
+# more per request than in larger ones.
+REPLAY_BATCH_LINES: Final = 8_192
+
+# Replay: requests held back until their turn in order of time, over all logs; 120 seconds at 4,000 requests a second. One
+# takes 70 bytes, or 500 where every line is different, so this is a quarter of a gigabyte at worst.
+REPLAY_HELD_LINES_MAX: Final = 500_000
+
+# Replay: requests whose charges are remembered, and the characters of what one is known by. About 30 MB when full; a
+# request that is not remembered costs three microseconds more.
+REPLAY_MEMO_MAX: Final = 32_768
+REPLAY_MEMO_CHARS_MAX: Final = 512
+
+# Replay: time texts remembered. Lines of one second follow each other, so a few minutes' worth is plenty.
+REPLAY_TIMES_MEMO_MAX: Final = 1_024
+
+# Replay: live counters, as many as a memory store holds by default, and the number from which on expired ones are looked for.
+REPLAY_COUNTERS_MAX: Final = 1 << 20
+REPLAY_PURGE_MIN: Final = 65_536
+
+# Replay: refused clients that are counted exactly, about 20 MB. With more, small counts are forgotten, and the report says
+# by how much the others may be too small.
+REPLAY_CLIENTS_MAX: Final = 100_000
+
+# Replay: what a report shows: the most refused clients, the busiest minutes, the first bad lines and this much of each.
+REPLAY_CLIENTS_SHOWN: Final = 10
+REPLAY_MINUTES_SHOWN: Final = 5
+REPLAY_BAD_LINES_SHOWN: Final = 5
+REPLAY_BAD_LINE_CHARS_SHOWN: Final = 64
+
+# Shapes of batches remembered (everything but the key), each with the keys seen in it, of at most this length. Four shapes with
+# two generations of 16,384 keys take at most 30 MB.
+TEMPLATES_MAX: Final = 4
+TEMPLATE_KEY_BYTES_MAX: Final = 128

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from sluicegate.cli import decide, rules, serve
+from sluicegate.cli import decide, replay, rules, serve
 from sluicegate.cli.options import Group
 from sluicegate.errors import SluicegateError
 from sluicegate.rules.problems import RulesInvalid
@@ -32,6 +32,7 @@ def root() -> None:
 
 for _command in (
     serve.up, serve.serve, serve.gateway, rules.rules, decide.check, decide.explain,
+    replay.replay,
 ):  # fmt: skip
     root.add_command(_command)
 

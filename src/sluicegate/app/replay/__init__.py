@@ -1,0 +1,8 @@
+"""Replay: what rules would have done to the requests of an access log, decided by the log's own clock."""
+
+from __future__ import annotations
+
+from sluicegate.app.replay.report import Comparison, Report
+from sluicegate.app.replay.run import FORMATS, Replay, replay
+
+__all__ = ["FORMATS", "Comparison", "Replay", "Report", "replay"]

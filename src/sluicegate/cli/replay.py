@@ -1,0 +1,84 @@
+"""``sluicegate replay``: a whole access log against a rule file, before anybody is refused."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from sluicegate.app.replay import FORMATS, Replay
+from sluicegate.app.replay import replay as run_replay
+from sluicegate.cli.options import DurationType, config_option, flag, option
+from sluicegate.cli.rules import read_rules
+from sluicegate.clock import US_PER_S
+
+__all__ = ["replay"]
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@config_option()
+@option("rules", type=_FILE, required=True, metavar="FILE", help="Rule file that decides.")
+@option(
+    "against", type=_FILE, metavar="FILE", help="Rule file to compare with: says what is newly refused and allowed."
+)
+@option("format", type=click.Choice(FORMATS), default="auto", help="Of the lines; auto looks at the first.")
+@option("window", type=DurationType(), default="120s", help="How far out of order lines may be.")
+@option(
+    "map",
+    multiple=True,
+    metavar="FIELD=FACT",
+    help="Field of JSON lines that holds a fact, as in ts=time, req.ip=ip or tenant_id=tenant; may be repeated.",
+)
+@flag("json", help="Print one JSON object.")
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...", type=click.Path(allow_dash=True))
+def replay(
+    rules: Path,
+    against: Path | None,
+    format: str,  # noqa: A002
+    window: float,
+    map: tuple[str, ...],  # noqa: A002
+    json: bool,
+    logs: tuple[str, ...],
+) -> int:
+    """Decide access logs by their own clock and report what would have been refused.
+
+    LOG is a file, plain or gzip, or - for standard input; several are merged by time.
+    """
+    what = Replay(
+        rules=read_rules(rules),
+        against=None if against is None else read_rules(against),
+        logs=logs,
+        log_format=format,
+        window_us=round(window * US_PER_S),
+        fields=map,
+    )
+    with _progress() as (started, advanced):
+        report = run_replay(what, started, advanced)
+    click.echo(json_format.dumps(report.to_dict(), indent=2) if json else report.text())
+    return 0
+
+
+@contextmanager
+def _progress() -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
+    """A bar on standard error where that is a terminal, else nothing."""
+    if not sys.stderr.isatty():
+        yield (lambda _: None), (lambda _: None)
+        return
+    columns = (
+        TextColumn("replay"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("replay", total=None)
+        yield (lambda size: bar.update(task, total=size or None)), (lambda count: bar.advance(task, count))
