@@ -67,6 +67,13 @@ def test_the_name_is_the_rule() -> None:
     assert not one.check("k").allowed
 
 
+@pytest.mark.parametrize("name", ["", "a b", "a#1", "-a", "é", "x" * 65, "a\nb", None])
+def test_a_bad_name_fails_when_it_is_made(name: object) -> None:
+    """A name that could not stand in a header or a metric is refused at construction."""
+    with pytest.raises(ConfigurationError, match="name: "):
+        limiter_of("1/minute", name=name)
+
+
 def test_namespaces_do_not_share() -> None:
     """Two services on one store with the same rule and key have counters of their own."""
     one, clock = limiter_of("1/minute", namespace="shop")

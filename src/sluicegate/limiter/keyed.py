@@ -10,6 +10,7 @@ from sluicegate.errors import ConfigurationError, InvalidRequest
 from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.rules.model import FailurePolicy, Match, Per, Quota, Rule, RuleSet, Scope
 from sluicegate.rules.quota import QuotaError, parse_quota
+from sluicegate.rules.read_rule import NAME, name_problem
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix, subject_of
 
@@ -29,6 +30,7 @@ def quota_rules(
 
     Raises ConfigurationError naming what cannot be read.
     """
+    _check_name(name)
     try:
         parsed: Quota = parse_quota(quota, algorithm=algorithm)
     except QuotaError as error:
@@ -92,6 +94,12 @@ class KeyedPlanner:
             # A quota of one part is the usual case; a comprehension is a call of its own.
             return Plan([(counters[0], subject, cost)], None, self.version)
         return Plan([(counter, subject, cost) for counter in counters], None, self.version)
+
+
+def _check_name(name: object) -> None:
+    """A rule's name appears in headers, metrics and keys, so it is held to the same characters as in a file."""
+    if not (isinstance(name, str) and NAME.fullmatch(name)):
+        raise ConfigurationError(f"name: {name_problem(str(name))}")
 
 
 def _names(rule: str, parts: int) -> list[str]:

@@ -26,6 +26,7 @@ from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import FailurePolicy, RuleSet
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, BulkStore, Charge, Counter, HitStore, Hitter, Single, Store
+from sluicegate.stores.locks import Locked
 from sluicegate.stores.urls import open_store
 
 __all__ = ["FactsOrKey", "Limiter", "Singles", "rate_limit"]
@@ -45,7 +46,7 @@ class Singles(NamedTuple):
     degraded: bool
 
 
-class Limiter:
+class Limiter(Locked):
     """Decides requests. Safe to use from any number of threads and from any event loop.
 
     Made by ``from_file``, ``from_rules`` or ``from_quota``. ``enabled`` may be set at any time: while it is False every
@@ -63,6 +64,7 @@ class Limiter:
         base_dir: Path | None,
         keyed: bool,
     ) -> None:
+        super().__init__()
         self._clock = clock
         self._namespace = namespace
         self._base_dir = base_dir
@@ -239,7 +241,10 @@ class Limiter:
         return changed
 
     def reset(self, facts_or_key: FactsOrKey) -> int:
-        """Forget the counters this request would be charged to; returns how many existed. Shared ones included."""
+        """Forget the counters this request would be charged to; returns how many existed. Shared ones included.
+
+        Raises StoreError where the store fails; the counters of the local fallback are forgotten then all the same.
+        """
         charges = self._live.plan(facts_or_key, 1).charges
         keys = [(counter, subject) for counter, subject, _ in charges]
         self._fallback.store.reset(keys)
@@ -292,15 +297,15 @@ class Limiter:
         self.stats.allowed += len(charges) - refused
         return Singles(now_us, singles, degraded)
 
-    def decide_alike(self, counter: Counter, keys: Sequence[str], costs: Sequence[int]) -> list[Brief] | None:
-        """``decide_counters`` for the whole keys of one counter, with the numbers of the answers; the leanest form of all.
+    def decide_alike(self, counter: Counter, keys: Sequence[str], cost: int) -> list[Brief] | None:
+        """``decide_counters`` of one cost for whole keys of one counter, with the numbers of the answers; the leanest form.
 
         None where the store cannot do that for all of them, with nothing changed: ``decide_counters`` can.
         """
         if self._bulk is None:
             return None
         try:
-            briefs = self._bulk.decide_alike(counter, keys, costs)
+            briefs = self._bulk.decide_alike(counter, keys, cost)
         except StoreError:
             return None
         if briefs is not None:
@@ -315,34 +320,23 @@ class Limiter:
     # ------------------------------------------------------------------ operating
 
     def apply(self, rules: RuleSet | str) -> None:
-        """Put other rules in service while traffic flows: a rule set, or for a quota limiter a quota or a rule set made of one.
+        """Put other rules in service while traffic flows: a rule set, or for a quota limiter a quota.
 
         Each request is decided wholly by the old rules or wholly by the new ones. Counters survive a change of numbers.
         Raises ConfigurationError where the new rules cannot be served; the old ones stay then.
         """
-        live = self._live
-        keyed = live.keyed is not None
-        if isinstance(rules, str):
-            if not keyed:
-                raise ConfigurationError("apply: this limiter has rules, so it takes a RuleSet, not a quota")
-            rule = live.ruleset.rules[0]
-            rules = quota_rules(
-                rules,
-                algorithm=rule.algorithm,
-                name=rule.name,
-                version=live.version + 1,
-                on_store_failure=rule.on_store_failure,
+        with self._lock:
+            live = self._live
+            ruleset = self._next_rules(live, rules)
+            self._live = Live(
+                ruleset,
+                namespace=self._namespace,
+                clock=self._clock,
+                base_dir=self._base_dir,
+                keyed=live.keyed is not None,
             )
-        elif keyed:
-            raise ConfigurationError(
-                "apply: this limiter was made from a quota, so it takes a quota such as '200/minute'"
-            )
-        fresh = Live(rules, namespace=self._namespace, clock=self._clock, base_dir=self._base_dir, keyed=keyed)
-        # Fetched key sets and identity counts outlive the edit: no token is unknown until the next fetch.
-        fresh.resolver.adopt(live.resolver)
-        self._live = fresh
-        self._quicken()
-        self.stats.applies += 1
+            self._quicken()
+            self.stats.applies += 1
 
     @property
     def enabled(self) -> bool:
@@ -351,8 +345,9 @@ class Limiter:
 
     @enabled.setter
     def enabled(self, enabled: bool) -> None:
-        self._enabled = bool(enabled)
-        self._quicken()
+        with self._lock:
+            self._enabled = bool(enabled)
+            self._quicken()
 
     @property
     def version(self) -> int:
@@ -437,6 +432,24 @@ class Limiter:
         if plan.refused if answer is None else not answer.admitted:
             return None
         return self._receipts.give(store, () if answer is None else answer.receipts())
+
+    def _next_rules(self, live: Live, rules: RuleSet | str) -> RuleSet:
+        if live.keyed is None:
+            if isinstance(rules, str):
+                raise ConfigurationError("apply: this limiter has rules, so it takes a RuleSet, not a quota")
+            return rules
+        if not isinstance(rules, str):
+            raise ConfigurationError(
+                "apply: this limiter was made from a quota, so it takes a quota such as '200/minute'"
+            )
+        rule = live.ruleset.rules[0]
+        return quota_rules(
+            rules,
+            algorithm=rule.algorithm,
+            name=rule.name,
+            version=live.version + 1,
+            on_store_failure=rule.on_store_failure,
+        )
 
     def _quicken(self) -> None:
         """Shadow the method ``hit`` by a fast path of the store, where the rules and the store have one.

@@ -139,8 +139,8 @@ class HitStore(Protocol):
 class BulkStore(Protocol):
     """An optional ability: many single charges of one counter's spec in one call, with the numbers of the answers."""
 
-    def decide_alike(self, counter: Counter, keys: Sequence[str], costs: Sequence[int]) -> list[Brief] | None:
-        """``decide_singles`` for the whole keys of one counter (neither shadow nor ``denied_counts``), as briefs.
+    def decide_alike(self, counter: Counter, keys: Sequence[str], cost: int) -> list[Brief] | None:
+        """``decide_singles`` of one cost for whole keys of one counter (neither shadow nor ``denied_counts``), as briefs.
 
         None where it cannot be done fast (a counter that is new, was moved, or has other numbers), with nothing changed.
         """

@@ -151,7 +151,7 @@ class MemoryStore(Locked):
             self.stats.decisions += fast
         return now_us, singles
 
-    def decide_alike(self, counter: Counter, keys: Sequence[str], costs: Sequence[int]) -> list[Brief] | None:
+    def decide_alike(self, counter: Counter, keys: Sequence[str], cost: int) -> list[Brief] | None:
         """See ``BulkStore``. Serves specs that decide columns, where every counter is young and of the same spec."""
         # Not isinstance: checking for a protocol with many members takes longer than deciding the batch.
         spec = cast("ColumnSpec", counter.spec)
@@ -171,7 +171,7 @@ class MemoryStore(Locked):
             if [specs[slot] for slot in slots].count(spec) != len(slots):
                 return None
             self.stats.decisions += len(slots)
-            return spec.admit_column(young.states, slots, costs, now_us)
+            return spec.admit_column(young.states, slots, cost, now_us)
 
     def hitter(self, counter: Counter, key_of: Callable[[str], str], otherwise: Callable[[str, int], bool]) -> Hitter:
         """See ``HitStore``. Serves cost 1 on a young counter of the same spec that admits it.
