@@ -119,10 +119,8 @@ class Spec(Protocol):
 class ColumnSpec(Spec, Protocol):
     """An optional ability: deciding many counters of one spec that a store keeps in a list."""
 
-    def admit_column(
-        self, states: list[State | None], slots: Iterable[int], costs: Iterable[int], now_us: int
-    ) -> list[Brief]:
-        """Charge ``states[slot]`` in place, one after the other, each ``cost`` >= 1; a slot may come more than once.
+    def admit_column(self, states: list[State | None], slots: Iterable[int], cost: int, now_us: int) -> list[Brief]:
+        """Charge ``cost`` >= 1 to each ``states[slot]`` in place, one after the other; a slot may come more than once.
 
         The same as ``admit`` and ``verdict`` for each, with a refused state written back as ``clamp`` gives it.
         """

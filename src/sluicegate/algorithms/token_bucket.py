@@ -95,30 +95,28 @@ class TokenBucket:
         wait_us = -((drain - used - cost * period_us) // tokens)
         return new_verdict((DENIED, remaining, wait_us, wait_us, 0))
 
-    def admit_column(
-        self, states: list[State | None], slots: Iterable[int], costs: Iterable[int], now_us: int
-    ) -> list[Brief]:
+    def admit_column(self, states: list[State | None], slots: Iterable[int], cost: int, now_us: int) -> list[Brief]:
         """See ``ColumnSpec``. ``admit``, ``clamp`` of what was refused, and the numbers of ``verdict``, written out."""
         tokens, period_us, drain = self.tokens, self.period_us, self._drain
         now = now_us * tokens
         full = now + drain
+        need = cost * period_us
+        fits = need <= drain
         briefs: list[Brief] = []
         append = briefs.append
-        for slot, cost in zip(slots, costs):  # noqa: B905 - as long by contract; strict costs time here
+        for slot in slots:
             state = states[slot]
-            if state is None or state < now:
-                state = now
-            need = cost * period_us
-            tat = state + need
+            tat = now + need if state is None or state < now else state + need
             if tat <= full:
                 states[slot] = tat
                 # Division by 1 is not free: these numbers have more than one digit inside.
                 append((True, (full - tat) // period_us, tat - now if tokens == 1 else -((now - tat) // tokens)))
                 continue
-            if state > now + self._ahead:
-                states[slot] = state = full
-            remaining = (full - state) // period_us if state < full else 0
-            append((False, remaining, None if need > drain else -((full - state - need) // tokens)))
+            if state is not None and state > now + self._ahead:
+                states[slot] = full
+                tat = full + need
+            left = full + need - tat
+            append((False, left // period_us if left > 0 else 0, -((full - tat) // tokens) if fits else None))
         return briefs
 
     def clamp(self, state: int, now_us: int) -> int:

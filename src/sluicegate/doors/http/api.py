@@ -18,6 +18,7 @@ from sluicegate.doors.http.respond import Reply, json_reply, problem_reply
 from sluicegate.doors.http.schema import Check, Checks, PlainCheck, as_check
 from sluicegate.doors.http.site import Route
 from sluicegate.doors.http.stats import HttpStats
+from sluicegate.doors.http.templates import PlainBatch
 from sluicegate.doors.problem import FieldError, problem, temporary_reduced_capacity
 from sluicegate.errors import InvalidRequest, ReceiptUnknown, StoreError
 from sluicegate.limiter.decision import Decision
@@ -104,24 +105,21 @@ class DecisionApi:
 
     def batch(self, body: bytes) -> Reply:
         """``POST /v1/check/batch``: each item as if it came alone, in order; one bad item spoils no other."""
-        plain = self._checks.read_plain(body) if self._limiter.enabled else None
-        if plain is not None and len(plain) <= BATCH_MAX:
-            self._stats.batch_items += len(plain)
-            return _batch_reply(self._many(plain))
+        plain = self._checks.read_batch(body) if self._limiter.enabled else None
+        if plain is not None:
+            return self._batch_reply(self._many(plain))
         try:
             items = self._items(body)
         except InvalidRequest as error:
             return problem_reply(400, self._bad(error))
-        self._stats.batch_items += len(items)
-        return _batch_reply(self._mixed(map(bytes, items)))
+        return self._batch_reply(self._mixed(map(bytes, items)))
 
-    def _many(self, checks: list[PlainCheck]) -> list[str]:
-        if not checks:
-            return []
+    def _many(self, checks: PlainBatch | list[PlainCheck]) -> list[str]:
         try:
-            return self._inline.many(checks)
+            return self._inline.alike(checks) if isinstance(checks, PlainBatch) else self._inline.many(checks)
         except StoreError as error:
-            return [_store_down(error)[2].decode()] * len(checks)
+            count = len(checks.keys) if isinstance(checks, PlainBatch) else len(checks)
+            return [_store_down(error)[2].decode()] * count
 
     def _mixed(self, items: Iterable[bytes]) -> list[str]:
         """Any items in order; neighbours that are plain go to the store together."""
@@ -136,13 +134,13 @@ class DecisionApi:
                     continue
             except InvalidRequest as error:
                 text = self._bad(error).decode()
-                texts += self._many(run)
+                texts += self._many(run) if run else []
             else:
-                texts += self._many(run)
+                texts += self._many(run) if run else []
                 text = self._item(as_check(check) if isinstance(check, PlainCheck) else check)
             texts.append(text)
             run = []
-        return texts + self._many(run)
+        return texts + (self._many(run) if run else [])
 
     def _item(self, check: Check) -> str:
         try:
@@ -208,14 +206,14 @@ class DecisionApi:
             raise InvalidRequest("decision_id", "is no id that a decision carried")
         return refund.decision_id
 
+    def _batch_reply(self, texts: list[str]) -> Reply:
+        self._stats.batch_items += len(texts)
+        return json_reply(200, f"[{','.join(texts)}]".encode())
+
     def _bad(self, error: InvalidRequest) -> bytes:
         self._stats.bad_requests["json" if isinstance(error, BadJson) else "field"] += 1
         detail = str(error) if error.field else error.message
         return problem(400, detail, [FieldError.of(error.field, error.message)])
-
-
-def _batch_reply(texts: list[str]) -> Reply:
-    return json_reply(200, f"[{','.join(texts)}]".encode())
 
 
 def _store_down(error: StoreError) -> Reply:

@@ -13,6 +13,7 @@ from sluicegate.clock import US_PER_MS
 from sluicegate.doors.http.answers import inline_text
 from sluicegate.doors.http.policies import InlinePolicy
 from sluicegate.doors.http.schema import PlainCheck
+from sluicegate.doors.http.templates import PlainBatch
 from sluicegate.limiter.limiter import Limiter
 
 __all__ = ["InlineDecider"]
@@ -34,14 +35,17 @@ class InlineDecider:
         text = inline_text(admitted, remaining, policy.texts.limit, wait_us, _more(policy, delay_us, degraded))
         return (admitted, remaining, wait_us), text
 
-    def many(self, checks: Sequence[PlainCheck]) -> list[str]:
+    def alike(self, batch: PlainBatch) -> list[str]:
         """The JSON text of each answer, its status included, in order; one call of the store."""
-        policies, keys, costs = zip(*checks, strict=True)
-        policy = checks[0].policy
-        if not policy.holds and policies.count(policy) == len(checks):
-            briefs = self._limiter.decide_alike(policy.counter, keys, costs)
+        policy, keys, cost = batch
+        if not policy.holds:
+            briefs = self._limiter.decide_alike(policy.counter, keys, cost)
             if briefs is not None:
                 return _texts(policy, briefs)
+        return self.many([PlainCheck(policy, key, cost) for key in keys])
+
+    def many(self, checks: Sequence[PlainCheck]) -> list[str]:
+        """The same for checks of any policies and costs."""
         now_us, singles, degraded = self._limiter.decide_counters([check.charge for check in checks])
         texts: list[str] = []
         for (policy, _, cost), (admitted, state) in zip(checks, singles, strict=True):

@@ -22,6 +22,7 @@ from sluicegate.bounds import (
 from sluicegate.doors.http.bad_json import decode, refuse_duplicates
 from sluicegate.doors.http.memo import Memo
 from sluicegate.doors.http.policies import POLICY_FIELDS, InlinePolicies, InlinePolicy
+from sluicegate.doors.http.templates import PlainBatch, Templates
 from sluicegate.errors import InvalidRequest
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.base import Charge
@@ -95,6 +96,7 @@ class Checks:
     def __init__(self, policies: InlinePolicies) -> None:
         self.memo: Memo[PlainCheck | Check] = Memo(CHECKS_MEMO_MAX, CHECK_MEMO_BYTES_MAX)
         self._pieces: Memo[PlainCheck] = Memo(CHECKS_MEMO_MAX, CHECK_MEMO_BYTES_MAX)
+        self._templates = Templates(self._read_plain)
         self._policies = policies
         self._decode = msgspec.json.Decoder(_Json).decode
 
@@ -106,36 +108,43 @@ class Checks:
             self.memo.remember(raw, check)
         return check
 
-    def read_plain(self, batch: bytes) -> list[PlainCheck] | None:
-        """The checks of a JSON array, if each is known to be plain by its text; None: read it as JSON.
+    def read_batch(self, batch: bytes) -> PlainBatch | list[PlainCheck] | None:
+        """The checks of a JSON array, if all are plain and can be read without parsing it; None: read it as JSON.
 
         An array of objects is cut at ``},{`` without looking at strings or nesting. That is exact all the same: every piece
         used is, put back in braces, a complete JSON object that was read before; and such objects, joined by commas
         in brackets, are an array of just them. A cut in a wrong place gives pieces that are no objects.
         """
+        alike = self._templates.match(batch)
+        if alike is not None:
+            return alike
         if batch[:2] != b"[{" or batch[-2:] != b"}]":
             return None
-        cut = b"}, {" if b"}, {" in batch[:_CUT_SEEN_BYTES] else b"},{"
-        pieces = batch[2:-2].split(cut, BATCH_MAX)
-        known = self._pieces.young.get
-        checks = [known(piece) for piece in pieces]
-        if None in checks:
-            checks = [self._piece(piece) for piece in pieces]
-            if None in checks:
-                return None
-        return cast("list[PlainCheck]", checks)
+        comma = b", " if b"}, {" in batch[:_CUT_SEEN_BYTES] else b","
+        pieces = batch[2:-2].split(b"}%b{" % comma, BATCH_MAX)
+        found = [self._piece(piece) for piece in pieces]
+        if None in found or len(found) > BATCH_MAX:
+            return None
+        checks = cast("list[PlainCheck]", found)
+        policy, _, cost = checks[0]
+        if len(checks) > 1 and all(check.policy is policy and check.cost == cost for check in checks):
+            self._templates.notice(b"{%b}" % pieces[0], comma, policy, cost)
+        return checks
 
     def _piece(self, piece: bytes) -> PlainCheck | None:
         check = self._pieces.recall(piece)
         if check is None:
-            try:
-                read = self._read(b"{%b}" % piece)
-            except InvalidRequest:
-                return None
-            if isinstance(read, PlainCheck):
-                check = read
+            check = self._read_plain(b"{%b}" % piece)
+            if check is not None:
                 self._pieces.remember(piece, check)
         return check
+
+    def _read_plain(self, raw: bytes) -> PlainCheck | None:
+        try:
+            check = self._read(raw)
+        except InvalidRequest:
+            return None
+        return check if isinstance(check, PlainCheck) else None
 
     def _read(self, raw: bytes) -> PlainCheck | Check:
         body = decode(self._decode, raw, _FIELDS)
