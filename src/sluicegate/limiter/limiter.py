@@ -328,13 +328,16 @@ class Limiter(Locked):
         with self._lock:
             live = self._live
             ruleset = self._next_rules(live, rules)
-            self._live = Live(
+            fresh = Live(
                 ruleset,
                 namespace=self._namespace,
                 clock=self._clock,
                 base_dir=self._base_dir,
                 keyed=live.keyed is not None,
             )
+            # Fetched key sets and identity counts outlive the edit: no token is unknown until the next fetch.
+            fresh.resolver.adopt(live.resolver)
+            self._live = fresh
             self._quicken()
             self.stats.applies += 1
 
