@@ -387,8 +387,13 @@ class ClientConnection(asyncio.Protocol):
         self._spent = 0
         self.deadline_s = self._context.clients.now_s + GATEWAY_LINGER_S
         if not self.transport.is_closing():
-            self.transport.write_eof()
-            resume(self.transport)
+            try:
+                self.transport.write_eof()
+            except OSError:
+                # The client has reset the connection and asyncio has not told us yet: there is nobody to linger for.
+                self.abort()
+            else:
+                resume(self.transport)
 
     def _take_nothing(self, data: bytes) -> None:
         self._spent += len(data)

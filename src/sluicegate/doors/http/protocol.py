@@ -300,7 +300,12 @@ class HttpProtocol(asyncio.Protocol):
             self._write(out)
         if lingering and not self._eof and transport.can_write_eof():
             self._enter(_Phase.LINGER, self._settings.linger_s)
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:
+                # The peer has reset the connection and asyncio has not told us yet: there is nobody to linger for.
+                transport.abort()
+                return
             if self._paused:
                 transport.resume_reading()
         else:
