@@ -467,7 +467,13 @@ class Limiter(Locked):
         if self._enabled and keyed is not None and len(keyed.counters) == 1 and isinstance(self._store, HitStore):
             (counter,) = keyed.counters
             otherwise = partial(Limiter.hit, self)
-            self._hitter = self._store.hitter(counter, lambda name: counter.prefix + subject_of_key(name), otherwise)
+            outcome = Outcome.DENIED if counter.spec.capacity else Outcome.NEVER_FITS
+            self._hitter = self._store.hitter(
+                counter,
+                lambda name: counter.prefix + subject_of_key(name),
+                otherwise,
+                partial(self.stats.count_refusal, counter.name, outcome),
+            )
             self.__dict__["hit"] = self._hitter.hit
 
 

@@ -126,11 +126,18 @@ class Hitter(NamedTuple):
 class HitStore(Protocol):
     """An optional ability: saying only yes or no, for one counter, in as little time as the store can."""
 
-    def hitter(self, counter: Counter, key_of: Callable[[str], str], otherwise: Callable[[str, int], bool]) -> Hitter:
+    def hitter(
+        self,
+        counter: Counter,
+        key_of: Callable[[str], str],
+        otherwise: Callable[[str, int], bool],
+        refused: Callable[[], None],
+    ) -> Hitter:
         """The fast path of one counter; ``key_of`` gives the whole key of the counter of a name.
 
         It does only what it can do fast, and hands the rest to ``otherwise``, having changed nothing: other costs, new
-        counters, refusals.
+        counters, refusals that are charged. ``refused`` is called for each refusal it gives itself, and must not call the
+        store.
         """
         ...
 

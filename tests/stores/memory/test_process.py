@@ -79,6 +79,7 @@ def calls_of(store: MemoryStore, form: str):
         counter,
         lambda name: counter.prefix + name,
         lambda name, cost: store.decide_one([(counter, name, cost)]).admitted,
+        lambda: None,
     )
     return {
         "one": lambda: [store.decide_one([(counter, "s", 1)]).admitted for _ in range(500)],
@@ -168,7 +169,10 @@ def test_a_fork_while_another_thread_decides() -> None:
     store = MemoryStore(clock)
     counter = counter_for(DAILY)
     hit, _ = store.hitter(
-        counter, lambda name: name, lambda name, cost: store.decide_one([(counter, name, cost)]).admitted
+        counter,
+        lambda name: name,
+        lambda name, cost: store.decide_one([(counter, name, cost)]).admitted,
+        lambda: None,
     )
     hit("s")
     held, done = threading.Event(), threading.Event()

@@ -23,6 +23,7 @@ def make_hitter(
     counter: Counter,
     key_of: Callable[[str], str],
     otherwise: Callable[[str, int], bool],
+    refused: Callable[[], None],
 ) -> Hitter:
     """The fast path of one counter of ``store``.
 
@@ -30,7 +31,8 @@ def make_hitter(
     while ``home`` is the young segment; a slot whose counter has gone has no spec, so it is never taken for another's.
     """
     spec = counter.spec
-    admit, stats, now_ns = spec.admit, store.stats, store._now_ns
+    admit, clamp, stats, now_ns = spec.admit, spec.clamp, store.stats, store._now_ns
+    refuses_free = not (counter.shadow or counter.denied_counts)
     slots: dict[str, int] = {}
     home: Segment | None = None
     specs: list[Spec | None] = []
@@ -47,11 +49,17 @@ def make_hitter(
                 if home is table.young and specs[slot] is spec:
                     now_us = now_ns() // 1_000
                     if now_us < table.wake_us:
-                        state = admit(states[slot], now_us, 1)
+                        before = states[slot]
+                        state = admit(before, now_us, 1)
                         if state is not None:
                             states[slot] = state
                             stats.decisions += 1
                             return True
+                        # A refusal that writes nothing ends here: whoever is over the limit may well ask the most often.
+                        if refuses_free and clamp(before, now_us) is before:
+                            stats.decisions += 1
+                            refused()
+                            return False
             except KeyError:
                 pass
             finally:

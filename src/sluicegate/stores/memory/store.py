@@ -173,12 +173,18 @@ class MemoryStore(Locked):
             self.stats.decisions += len(slots)
             return spec.admit_column(young.states, slots, cost, now_us)
 
-    def hitter(self, counter: Counter, key_of: Callable[[str], str], otherwise: Callable[[str, int], bool]) -> Hitter:
-        """See ``HitStore``. Serves cost 1 on a young counter of the same spec that admits it.
+    def hitter(
+        self,
+        counter: Counter,
+        key_of: Callable[[str], str],
+        otherwise: Callable[[str, int], bool],
+        refused: Callable[[], None],
+    ) -> Hitter:
+        """See ``HitStore``. Serves cost 1 on a young counter of the same spec.
 
         It remembers the slots of the names it has seen in the young segment, so a known name costs one lookup.
         """
-        return make_hitter(self, self._table, counter, key_of, otherwise)
+        return make_hitter(self, self._table, counter, key_of, otherwise, refused)
 
     def refund(self, receipts: Sequence[Receipt]) -> int:
         """Give back what is due. A counter that was forgotten or made anew after the charge gets nothing back."""
