@@ -5,8 +5,8 @@ order by as much as requests last. Lines are held back until the log is ``window
 that of the pairs (time, place in the log), where a line more than the window behind the newest time counts as late and
 takes the time the log had reached: it is decided, and never before what is decided already.
 
-One broken clock must not end this. A time far ahead would make every line after it late, so a jump ahead of more than
-the window is believed when a second line confirms it.
+One broken clock must not end this. A time far ahead would make every line after it late, so a leap of more than an hour
+and the window is believed when a second line confirms it.
 
 Lines are sorted in batches as large as what is held back, so a line is sorted twice on average; sorting what is nearly
 in order takes a tenth of a microsecond per line, a heap one.
@@ -20,17 +20,19 @@ from typing import Final
 
 from sluicegate.app.replay.planner import Item
 from sluicegate.bounds import REPLAY_BATCH_LINES
+from sluicegate.clock import US_PER_S
 
 __all__ = ["Orderer"]
 
 _time_of = itemgetter(0)
 _NEVER: Final = -(1 << 62)
+_LEAP_US: Final = 3_600 * US_PER_S
 
 
 class Orderer:
     """Takes the requests of one log and gives them back in order of time, stable for equal times.
 
-    Holds at most ``lines_max`` requests and those of one call; where the window has more, the older half is given early
+    Holds at most ``lines_max`` (>= 2) requests, a batch and those of one call; where the window has more, the older half is given early
     (``shortened`` says that this happened). ``late``: requests behind the window. ``first_us``, ``last_us``: the log's
     earliest and latest time, once all is given; None for an empty log.
     """
@@ -39,6 +41,7 @@ class Orderer:
         "_ahead_us",
         "_floor_us",
         "_held",
+        "_leap_us",
         "_lines_max",
         "_newest_us",
         "_sort_at",
@@ -52,6 +55,7 @@ class Orderer:
 
     def __init__(self, window_us: int, lines_max: int) -> None:
         self._window_us = window_us
+        self._leap_us = max(window_us, _LEAP_US)
         self._lines_max = lines_max
         self._held: list[Item] = []
         self._step = self._sort_at = min(REPLAY_BATCH_LINES, lines_max)
@@ -64,17 +68,14 @@ class Orderer:
 
     def feed(self, items: list[Item]) -> list[Item]:
         """Take the next requests of the log; gives those whose turn has come, often none."""
-        window_us, newest_us, floor_us = self._window_us, self._newest_us, self._floor_us
+        window_us, leap_us, newest_us, floor_us = self._window_us, self._leap_us, self._newest_us, self._floor_us
         append = self._held.append
         for item in items:
             us = item[0]
             if us > newest_us:
-                if us - newest_us <= window_us:
-                    newest_us = us
-                else:
-                    newest_us = self._jump(us, newest_us)
+                newest_us = us if us - newest_us <= leap_us else self._leap(us, newest_us)
                 floor_us = max(floor_us, newest_us - window_us)
-            elif us < floor_us:
+            if us < floor_us:
                 self._late(us)
                 item = (floor_us, item[1])
             append(item)
@@ -87,12 +88,12 @@ class Orderer:
         held.sort(key=_time_of)
         return self._given(held)
 
-    def _jump(self, us: int, newest_us: int) -> int:
+    def _leap(self, us: int, newest_us: int) -> int:
         """The newest believed time after a line far ahead of it."""
         ahead_us, self._ahead_us = self._ahead_us, us
-        if ahead_us is None or us < ahead_us - self._window_us:
+        if ahead_us is None or us < ahead_us - self._leap_us:
             return newest_us
-        if us > ahead_us + self._window_us:
+        if us > ahead_us + self._leap_us:
             return max(newest_us, ahead_us)
         self._ahead_us = None
         return max(us, ahead_us)

@@ -26,6 +26,9 @@ _STATUS: Final = r'" (?:\d{3}|-)(?![^ ])'
 _COMBINED: Final = r'(?: \S+ (?="))'
 _HEADERS: Final = rf'(?: \S+ {_QUOTED}" {_QUOTED})'
 
+_EMPTY_USER: Final = '""'
+"""How Apache writes a user with an empty name."""
+
 _CLIENT, _USER, _WHEN, _REQUEST, _REFERER, _AGENT = range(1, 7)
 _FACTS_OF: Final = {"method": _REQUEST, "path": _REQUEST, "host": _REQUEST, "user": _USER}
 _HEADERS_OF: Final = {"header.referer": _REFERER, "header.user-agent": _AGENT}
@@ -78,7 +81,7 @@ class TextParser:
             path=request.path,
             host=request.host,
             ip=client.ip,
-            user=None if user in ABSENT else user,
+            user=None if user in ABSENT or user == _EMPTY_USER else user,
             headers=headers or None,
         )
         return facts, client
