@@ -402,7 +402,9 @@ async def test_batch_of_nothing_and_of_too_much(client: Any) -> None:
     assert (await client.post("/v1/check/batch", [])).json == []
     full = [inline({"algorithm": "fixed_window", "limit": 2000, "window_s": 60})] * 1000
     got = (await client.post("/v1/check/batch", full)).json
-    assert [item["remaining"] for item in got] == list(range(1999, 999, -1))
+    assert len(got) == 1000
+    # Not compared as lists: the report of a difference would take longer than anybody waits.
+    assert [at for at, item in enumerate(got) if item.get("remaining") != 1999 - at][:3] == []
     answer = await client.post("/v1/check/batch", [*full, full[0]])
     assert answer.status == 400
     assert "1000" in answer.json["detail"]
