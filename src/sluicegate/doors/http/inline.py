@@ -27,12 +27,17 @@ class InlineDecider:
 
     def one(self, check: PlainCheck) -> tuple[Brief, str]:
         """The numbers of one check's answer, and its JSON text."""
-        policy = check.policy
-        now_us, (single,), degraded = self._limiter.decide_counters((check.charge,))
-        admitted, state = single
-        _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, check.cost, admitted)
+        policy, key, cost = check
+        limit = policy.texts.limit
+        if not policy.holds:
+            briefs = self._limiter.decide_alike(policy.counter, (key,), cost)
+            if briefs is not None:
+                admitted, remaining, wait_us = brief = briefs[0]
+                return brief, inline_text(admitted, remaining, limit, wait_us)
+        now_us, ((admitted, state),), degraded = self._limiter.decide_counters((check.charge,))
+        _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, cost, admitted)
         wait_us = reset_us if admitted else retry_us
-        text = inline_text(admitted, remaining, policy.texts.limit, wait_us, _more(policy, delay_us, degraded))
+        text = inline_text(admitted, remaining, limit, wait_us, _more(policy, delay_us, degraded))
         return (admitted, remaining, wait_us), text
 
     def alike(self, batch: PlainBatch) -> list[str]:
