@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import pty
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from sluicegate.cli.root import run as run_command
 
 Line = Callable[..., str]
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
@@ -28,15 +31,21 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, line: Line) -> Run:
-    """Run the command in a directory with ``rules.yaml`` and ``access.log``, five requests of which two are refused."""
+def files(tmp_path: Path, line: Line) -> Path:
+    """A directory with ``rules.yaml`` and ``access.log``, five requests of which three are refused."""
     (tmp_path / "rules.yaml").write_text(RULES)
     lines = [line(0), line(2), line(1), line(3), "junk", line(59.5)]
     (tmp_path / "access.log").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def run(files: Path) -> Run:
+    """Run the command there."""
 
     def call(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            [*COMMAND, *arguments], input=given, capture_output=True, cwd=tmp_path, env=environment(), timeout=60
+            [*COMMAND, *arguments], input=given, capture_output=True, cwd=files, env=environment(), timeout=60
         )
 
     return call
@@ -85,25 +94,36 @@ def test_against_as_json(run: Run, tmp_path: Path) -> None:
         (("--rules", "rules.yaml", "-"), ("no valid line in -", "0 bad")),
     ],
 )
-def test_bad_usage_is_one_line(run: Run, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_bad_usage_is_one_line(
+    files: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    words: tuple[str, ...],
+) -> None:
     """What cannot be done is said in one line with the value; nothing is printed else; exit status 2."""
-    ran = run(*arguments)
-    assert (ran.returncode, ran.stdout) == (2, b"")
-    message = ran.stderr.decode()
-    assert message.count("\n") == 1
+    monkeypatch.chdir(files)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    assert run_command(["replay", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
     for word in words:
-        assert word in message
+        assert word in err
 
 
-def test_all_problems_of_a_rule_file(run: Run, tmp_path: Path) -> None:
+def test_all_problems_of_a_rule_file(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bad rule file has all its problems printed; exit status 2."""
-    (tmp_path / "bad.yaml").write_text(
+    monkeypatch.chdir(files)
+    (files / "bad.yaml").write_text(
         "version: 1\nrules:\n  - {name: a, quota: 5/fortnight}\n  - {name: b, quotas: 1/second}\n"
     )
-    ran = run("--rules", "bad.yaml", "access.log")
-    assert ran.returncode == 2
-    assert b"fortnight" in ran.stderr
-    assert b"quotas" in ran.stderr
+    assert run_command(["replay", "--rules", "bad.yaml", "access.log"]) == 2
+    err = capsys.readouterr().err
+    assert "fortnight" in err
+    assert "quotas" in err
 
 
 def test_damaged_log(run: Run, tmp_path: Path) -> None:
