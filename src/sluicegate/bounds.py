@@ -192,9 +192,13 @@ MATCH_MEMO_MAX: Final = 8_192
 # Characters of a request line that is remembered. Longer ones are matched each time; 8,192 of these take about 10 MB.
 MATCH_MEMO_CHARS_MAX: Final = 256
 
-# Characters of a request path (without its query) that the matcher looks at. A hostile one of this length takes about two
-# milliseconds to read in all ways; a longer one is an invalid request, never an unmatched one.
+# Characters of a request path (without its query) that the matcher looks at. A hostile one of this length takes two or
+# three milliseconds to read in all ways; a longer one is an invalid request, never an unmatched one.
 PATH_CHARS_MAX: Final = 4_096
+
+# Length of a path times the ways it can be read. An honest path has one to three; sixty are possible, and nobody needs them on a
+# path of more than 800 characters. Beyond it a request is invalid, because each reading is searched for.
+PATH_READINGS_CHARS_MAX: Final = 49_152
 
 # Segments of a path pattern. A URL that an application routes by has far fewer.
 PATTERN_SEGMENTS_MAX: Final = 64

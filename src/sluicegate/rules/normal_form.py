@@ -6,7 +6,8 @@ same handler without it. So a path is brought to its normal form, in this order:
 1. Everything from the first ``?`` or ``#`` is cut; of an absolute-form target (``http://host/path``) the path is left.
 2. ``%XX`` is decoded until nothing decodes (``%256c`` is ``l``). A ``%`` that starts no escape is an ordinary character.
 3. ``\`` is ``/``; so are ``%2F`` and ``%5C``, because of step 2.
-4. Of each segment everything from ``;`` is cut (parameters), and the path ends at a NUL, ``?`` or ``#`` that was encoded.
+4. Of each segment everything from ``;`` is cut (parameters), and the path ends at a NUL, line end, ``?`` or ``#`` that was
+   encoded.
 5. Empty segments are dropped: ``//`` is ``/``, and a trailing slash means nothing. Then ``.`` is dropped and ``..`` takes
    back the segment before it, never above the root.
 6. Letters are lower case.
@@ -15,13 +16,17 @@ same handler without it. So a path is brought to its normal form, in this order:
 
 The result is ASCII, begins with ``/``, and is its own normal form.
 
-Servers disagree about steps 3 to 5. Many route ``/files/a%2Fb`` as two segments, others as three; some ignore what
+Servers disagree about steps 1 to 5. Many route ``/files/a%2Fb`` as two segments, others as three; some ignore what
 follows ``;``, others do not. Taking either side lets a client pick the other. So a path that holds such a construct has
 several *readings*, all combinations of these choices, and a rule applies when any reading matches it:
 
+- ``/``, ``;`` and dots count as such after all decoding, after one pass of it, or only where they are not encoded
+  (``/login/%252e%252e/..`` is ``/login`` to a server that decodes once);
 - encoded slashes and backslashes separate segments, or are data;
-- ``;`` and an encoded NUL, ``?`` or ``#`` cut, or are data;
-- dot segments are resolved after empty segments are dropped, before it (as RFC 3986 does), or not at all.
+- ``;`` and an encoded NUL, line end, ``?`` or ``#`` cut, or are data (a regular expression that ends with ``$`` takes
+  ``/login%0A`` for ``/login``);
+- dot segments are resolved after empty segments are dropped, before it (as RFC 3986 does), or not at all;
+- two slashes at the beginning are one, or a host follows them (RFC 3986 section 4.2; ``new URL(target, base)``).
 
 A rule that does not fit costs a client some tokens; a rule that is evaded costs the backend.
 """
@@ -29,10 +34,9 @@ A rule that does not fit costs a client some tokens; a rule that is evaded costs
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from sluicegate.bounds import PATH_CHARS_MAX
+from sluicegate.bounds import PATH_CHARS_MAX, PATH_READINGS_CHARS_MAX
 
 __all__ = ["decoded", "normal_form", "readings"]
 
@@ -42,8 +46,11 @@ _QUERY = re.compile(r"[?#]")
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/+[^/?#\\]*", re.ASCII)
 _ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}")
 _SEPARATORS = re.compile(rb"[/\\]")
-_CUTS = re.compile(rb"[;\0?#]")
-_CUTS_PATH = re.compile(rb"[\0?#]")
+_CUTS = re.compile(rb"[;\0\r\n?#]")
+_CUTS_PATH = re.compile(rb"[\0\r\n?#]")
+# A host after two slashes; the WHATWG URL standard takes more slashes, and backslashes, for the same.
+_AUTHORITY = re.compile(rb"[/\\]{2,}[^/\\]*")
+_DOTS = re.compile(rb"(?:\A|[/\\])\.\.?(?:[/\\;]|\Z)")
 _SEGMENT_SAFE = "!$&'()*+,;=:@"
 _PERCENT = ord("%")
 _HEX = frozenset(b"0123456789abcdefABCDEF")
@@ -52,7 +59,7 @@ _HEX = frozenset(b"0123456789abcdefABCDEF")
 def normal_form(target: str) -> str:
     """The normal form of a request target: ``/users/8123``.
 
-    Raises ValueError where it is longer than ``PATH_CHARS_MAX``. Never anything else, whatever the text.
+    Raises ValueError where ``readings`` does. Never anything else, whatever the text.
     """
     return readings(target)[0]
 
@@ -60,7 +67,7 @@ def normal_form(target: str) -> str:
 def readings(target: str) -> tuple[str, ...]:
     """Every way a server may read ``target``, the normal form first, without repeats; nearly always one.
 
-    Raises ValueError where it is longer than ``PATH_CHARS_MAX``.
+    Raises ValueError where it is longer than ``PATH_CHARS_MAX``, or all its readings than ``PATH_READINGS_CHARS_MAX``.
     """
     path = target
     if not _PLAIN.fullmatch(path):
@@ -80,50 +87,69 @@ def decoded(text: str) -> bytes:
     return _lower(_decode(_bytes(text)))
 
 
-def _encoded(segments: Sequence[bytes]) -> list[str]:
-    """Segments, decoded and in lower case, as they stand in a normal form."""
-    joined = b"/".join(segments)
-    if joined.count(b"/") < len(segments):
-        return quote_from_bytes(joined, safe=_SEGMENT_SAFE + "/").split("/")
-    # A slash inside a segment is data and must not look like a separator.
-    joined = b"/".join([segment.replace(b"%", b"%25").replace(b"/", b"%2F") for segment in segments])
-    return quote_from_bytes(joined, safe=_SEGMENT_SAFE + "/%").split("/")
-
-
 def _all_readings(path: bytes) -> tuple[str, ...]:
-    whole = _lower(_decode(path))
-    splits = [_SEPARATORS.split(whole)]
-    if b"\\" in whole or whole.count(b"/") != path.count(b"/"):
-        splits.append([_lower(_decode(segment)) for segment in path.split(b"/")])
     found: dict[str, None] = {}
-    for segments in splits:
-        for variant in (_cut(segments), segments) if _CUTS.search(whole) else (segments,):
-            for read in _dot_readings(_encoded(variant)):
-                found["/" + "/".join(read)] = None
+    work = 0
+    encoded = _Encoded()
+    authority = _AUTHORITY.match(path)
+    for start in (path,) if authority is None else (path, path[authority.end() :]):
+        for segments in _splits(start):
+            for variant in (_cut(segments), segments) if _CUTS.search(b"".join(segments)) else (segments,):
+                for read in _dot_readings(variant):
+                    work += len(start)
+                    if work > PATH_READINGS_CHARS_MAX:
+                        raise ValueError("a path of this length may not be readable in so many ways")
+                    found["/" + "/".join([encoded[segment] for segment in read])] = None
     return tuple(found)
 
 
-def _dot_readings(segments: list[str]) -> list[list[str]]:
+def _splits(path: bytes) -> list[list[bytes]]:
+    """The segments of a path by how far a server decodes before it looks for separators, and for what is in a segment."""
+    whole = _decode(path)
+    slashes = path.split(b"/")
+    splits = [_SEPARATORS.split(whole)]
+    if b"\\" in whole or whole.count(b"/") != path.count(b"/"):
+        splits.append([_decode(segment) for segment in slashes])
+    once = unquote_to_bytes(path)
+    if once != whole:
+        splits += [_SEPARATORS.split(once), [unquote_to_bytes(segment) for segment in slashes]]
+    if once != path and (b";" in path or _DOTS.search(path)):
+        splits += [slashes]
+    return splits
+
+
+class _Encoded(dict[bytes, str]):
+    """A segment, decoded as far as its reader does, to the way it stands in a normal form."""
+
+    __slots__ = ()
+
+    def __missing__(self, segment: bytes) -> str:
+        # A slash in here is data and must not look like a separator, so it stays encoded.
+        text = self[segment] = quote_from_bytes(_lower(_decode(segment)), safe=_SEGMENT_SAFE)
+        return text
+
+
+def _dot_readings(segments: list[bytes]) -> list[list[bytes]]:
     """Dots resolved after and before empty segments are dropped, and not at all."""
     named = [segment for segment in segments if segment]
-    if "." not in named and ".." not in named:
+    if b"." not in named and b".." not in named:
         return [named]
     return [_resolve(named), [segment for segment in _resolve(segments) if segment], named]
 
 
-def _resolve(segments: list[str]) -> list[str]:
-    kept: list[str] = []
+def _resolve(segments: list[bytes]) -> list[bytes]:
+    kept: list[bytes] = []
     for segment in segments:
-        if segment == "..":
+        if segment == b"..":
             if kept:
                 kept.pop()
-        elif segment != ".":
+        elif segment != b".":
             kept.append(segment)
     return kept
 
 
 def _cut(segments: list[bytes]) -> list[bytes]:
-    """Without parameters, and without what follows an encoded NUL, ``?`` or ``#``."""
+    """Without parameters, and without what follows an encoded NUL, line end, ``?`` or ``#``."""
     kept: list[bytes] = []
     for segment in segments:
         end = _CUTS_PATH.search(segment)

@@ -119,7 +119,7 @@ _FORBIDDEN: Final = {
     ";": "parameters are not part of the path",
 }
 _ONE_BYTE: Final = "latin-1"
-_SEPARATOR_ESCAPES: Final = frozenset(b"/\\;?#\0")
+_SEPARATOR_ESCAPES: Final = frozenset(b"/\\;?#\0\r\n")
 _TOKENS = re.compile(r"(\{[^{}]*\}|\*+)")
 _NAME = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.\-]*\}", re.ASCII)
 _OTHER_STYLE = re.compile(r":[A-Za-z_]\w*|<[^<>]+>")
