@@ -33,7 +33,7 @@ lint: ## Repair what ruff can repair, and format
 
 bench: ## Measure beside other limiters; results are kept in bench/results/
 	@scripts/install bench
-	@$(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python bench/run.py $(ARGS)
 
 lock: ## Resolve requirements/*.in anew (needs uv)
 	scripts/lock

@@ -23,7 +23,7 @@ from throttled.store import MemoryStore as ThrottledStore
 from sluicegate import Limiter
 
 CALLS = 10_000
-ROUNDS = 15
+ROUNDS = 11
 HIT_GOAL = 5.0
 KEYS = {
     "10,000 keys": [f"user:{number}" for number in range(CALLS)],

@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator
 
 import uvloop
+from _report import of_rates, of_ratios, tell
 
 CONNECTIONS = 64
 LATENCY_CONNECTIONS = 64
@@ -174,7 +175,7 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
     pin = len(cores) > 1 and shutil.which("taskset") is not None
     gateway_core, other_core = (cores[0], cores[1]) if pin else (None, None)
-    best: dict[str, float] = {}
+    rates: dict[str, list[float]] = {}
     with (
         server(UPSTREAM, other_core) as direct,
         server(GATEWAY, gateway_core, f"http://127.0.0.1:{direct}", RULES) as port,
@@ -187,19 +188,29 @@ def main() -> None:
                     ("upstream alone", direct, "/api/things"),
                     ("through the gateway", port, "/api/things"),
                 ):
-                    best[name] = max(best.get(name, 0.0), wrk(to, path, options.seconds, other_core))
-            for name, rate in best.items():
-                print(f"{name:<26}{rate:>10,.0f} requests/s")
+                    rates.setdefault(name, []).append(wrk(to, path, options.seconds, other_core))
+            for name, each in rates.items():
+                print(f"{name:<26}{max(each):>10,.0f} requests/s")
             print(
                 f"{'refused by the gateway':<26}{wrk_refused(port, options.seconds, other_core):>10,.0f} answers/s (429)"
             )
-        rate = best.get("through the gateway", 4_000.0) / 2
+        proxied = rates.get("through the gateway", [])
+        rate = max(proxied, default=4_000.0) / 2
         print(f"at {rate:,.0f} requests/s:")
         if other_core is not None:
             os.sched_setaffinity(0, {other_core})
         without = measure_latency("upstream alone", direct, rate, options.seconds)
         through = measure_latency("through the gateway", port, rate, options.seconds)
-        print(f"{'added':<26}p50 {through[0] - without[0]:6.3f} ms   p99 {through[1] - without[1]:6.3f} ms")
+        p50, p99 = through[0] - without[0], through[1] - without[1]
+        print(f"{'added':<26}p50 {p50:6.3f} ms   p99 {p99:6.3f} ms")
+    figures = [
+        of_rates("added at half load: p50, ms", [p50], ""),
+        of_rates("added at half load: p99, ms", [p99], "", 2.0, at_most=True),
+    ]
+    if proxied:
+        figures.insert(0, of_rates("proxied requests per second", proxied, "", 10_000))
+        figures.append(of_ratios("upstream alone: times the requests", rates["upstream alone"], proxied))
+    tell(figures)
 
 
 def wrk_refused(port: int, seconds: int, core: int | None) -> float:

@@ -2,17 +2,17 @@
 
     python bench/http_check.py [--seconds 3] [--rounds 2]
 
-Both servers are pinned to one core and the load generator to another (where there are two). Every request is an inline token bucket
-check of one of 10,000 keys. The peer does what is needed and nothing more: the body decoded by msgspec, one bucket in a
-dict, the answer encoded by msgspec; no validation, no rate headers, no bound on its memory. Rounds alternate between the
-servers and the best of each counts, so that what else runs on the machine hits both alike. The load comes from wrk with
-64 connections where it is installed, else from a small generator in this file, which is slower than the servers and therefore
-understates the ratio.
+Both servers are pinned to one core and the load generator to another (where there are two). Every request is an inline
+token bucket check of one of 10,000 keys. The peer does what is needed and nothing more: the body decoded by msgspec, one
+bucket in a dict, the answer encoded by msgspec; no validation, no rate headers, no bound on its memory. Each run follows a
+second of warming up. Rounds alternate between the servers and the best of each counts, so that what else runs on the
+machine hits both alike. The load comes from wrk with 64 connections where it is installed, else from a small generator in
+this file, which is slower than the servers and therefore understates the ratio.
 
-Printed: requests a second, and requests per second of processor time of the server, which is what a core of its own would give and what
-other work on the machine hardly changes; the ratio of both to uvicorn's; and checks a second in batches of 64, once where nearly every check passes and once
-where nearly all are refused. A ``unique head`` row repeats the single check with a header field that differs in every request,
-which the memo of request heads cannot know.
+Printed: requests a second, and requests per second of processor time of the server, which other work on the machine changes
+much less and which is what a core of its own would give; the ratio of both to uvicorn's; and checks a second in batches of
+64, once where nearly every check passes and once where nearly all are refused. A ``unique head`` row repeats the single
+check with a header field that differs in every request, which the memo of request heads cannot know.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+
+from _report import of_rates, of_ratios, tell
 
 KEYS = 10_000
 BATCH = 64
 CONNECTIONS = 64
+WARM_UP_S = 1
 PLENTY = {"algorithm": "token_bucket", "capacity": 1_000_000, "refill_per_sec": 1_000_000}
 SCARCE = {"algorithm": "token_bucket", "capacity": 100, "refill_per_sec": 10}
 
@@ -176,8 +180,13 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def small_load(port: int, path: str, lines: list[str], seconds: int) -> float:
+def small_load(port: int, path: str, lines: list[str], seconds: int) -> float:
     """The same load without wrk."""
+    return asyncio.run(clients(port, path, lines, seconds))
+
+
+async def clients(port: int, path: str, lines: list[str], seconds: int) -> float:
+    """Requests per second of 64 clients that wait for each answer."""
     requests = [f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(b)}\r\n\r\n{b}".encode() for b in lines]
     loop = asyncio.get_running_loop()
     end_s = loop.time() + seconds
@@ -216,31 +225,41 @@ def main() -> None:
         ("batch of 64, passing", OURS, "/v1/check/batch", bodies(PLENTY, BATCH), False),
         ("batch of 64, refused", OURS, "/v1/check/batch", bodies(SCARCE, BATCH), False),
     ]
-    best: dict[str, tuple[float, float]] = {}
+    walls: dict[str, list[float]] = {title: [] for title, *_ in runs}
+    cpus: dict[str, list[float]] = {title: [] for title, *_ in runs}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for _ in range(options.rounds):
             for title, code, path, lines, unique in runs:
                 with server(code, folder, server_core) as (port, pid):
+                    load = partial(wrk, core=load_core, folder=folder, unique=unique) if has_wrk else small_load
+                    load(port, path, lines, WARM_UP_S)
                     used_s = cpu_s(pid)
-                    if has_wrk:
-                        rate = wrk(port, path, lines, options.seconds, load_core, folder, unique)
-                    else:
-                        rate = asyncio.run(small_load(port, path, lines, options.seconds))
+                    rate = load(port, path, lines, options.seconds)
                     used_s = cpu_s(pid) - used_s
                 per_cpu = rate * options.seconds / used_s if used_s else 0.0
-                before = best.get(title, (0.0, 0.0))
-                best[title] = (max(before[0], rate), max(before[1], per_cpu))
+                walls[title].append(rate)
+                cpus[title].append(per_cpu)
     print(f"load: {'wrk' if has_wrk else 'built-in generator'}, {CONNECTIONS} connections; pinned: {pinned}")
-    for title, (rate, per_cpu) in best.items():
+    for title, each in walls.items():
+        rate, per_cpu = max(each), max(cpus[title])
         checks = (
             f"{rate * BATCH:>12,.0f} checks/s{per_cpu * BATCH:>14,.0f} per CPU s" if title.startswith("batch") else ""
         )
         print(f"{title:<26}{rate:>10,.0f} requests/s{per_cpu:>10,.0f} per CPU s{checks}")
-    ours, peer = best["sluicegate"], best["uvicorn"]
-    print(
-        f"ratio to uvicorn: {ours[0] / peer[0]:.2f} by requests/s, {ours[1] / max(peer[1], 1e-9):.2f} by processor time"
-    )
+    figures = [
+        of_ratios("/v1/check: times the requests of uvicorn, per CPU second", cpus["sluicegate"], cpus["uvicorn"], 2.0),
+        of_ratios("/v1/check: times the requests of uvicorn, per second", walls["sluicegate"], walls["uvicorn"], 2.0),
+        of_ratios(
+            "/v1/check, unique heads: times the requests of uvicorn, per CPU second",
+            cpus["sluicegate, unique head"],
+            cpus["uvicorn"],
+        ),
+    ]
+    for title in ("batch of 64, passing", "batch of 64, refused"):
+        for unit, rates in (("checks per CPU second", cpus), ("checks per second", walls)):
+            figures.append(of_rates(f"{title}: {unit}", [rate * BATCH for rate in rates[title]], "", 1_000_000))
+    tell(figures)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from limits.strategies import FixedWindowRateLimiter
 
 from sluicegate import Facts, Limiter, load_rules
 
-ROUNDS = 21
+ROUNDS = 15
 USERS, PATHS = 1_000, 10
 PLENTY = "1000000/minute"
 RATIO_MAX = 3.0
