@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from sluicegate.app.rules_file import RulesFile
+from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.model import RuleSet
@@ -262,4 +264,33 @@ def test_files_the_rules_name_are_watched_too(tmp_path: Path, clock: ManualClock
     assert polls(watched, served) == [False, False, False]
     keys.write_text("two: sha256:" + "1" * 64 + "\n")
     assert polls(watched, served) == [False, True, False]
+    assert watched.state.version == 2
+
+
+def test_pipe_is_refused_without_waiting_for_its_writer(watched: RulesFile, served: Served, path: Path) -> None:
+    """A pipe in place of the file is an error; opening it would hold the watch until somebody writes."""
+    path.unlink()
+    os.mkfifo(path)
+    polling = threading.Thread(target=polls, args=(watched, served), daemon=True)
+    polling.start()
+    polling.join(10)
+    assert not polling.is_alive()
+    assert watched.state.error == f"cannot read {path}: not a regular file"
+    path.unlink()
+    path.write_text(EDITED)
+    polls(watched, served)
+    assert served.quotas == ["7/minute"]
+
+
+def test_large_file_the_rules_name_is_watched_too(tmp_path: Path, clock: ManualClock, served: Served) -> None:
+    """A keys file larger than a rule file may be, but within its own bound, is followed as well."""
+    keys = tmp_path / "keys.txt"
+    filling = "# filling\n" * (RULES_BYTES_MAX // 10 + 1)
+    keys.write_text(filling + "a: " + "0" * 64 + "\n")
+    path = tmp_path / "rules.yaml"
+    path.write_text(GOOD.replace("rules:", "identity: {api_key: {keys: keys.txt}}\nrules:"))
+    watched = RulesFile(path, clock)
+    watched.load()
+    keys.write_text(filling)
+    assert any(polls(watched, served))
     assert watched.state.version == 2

@@ -13,16 +13,17 @@ Files that the rules name (known keys, key sets) are watched with them: a change
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sluicegate.bounds import RULES_BYTES_MAX
+from sluicegate.bounds import JWKS_BYTES_MAX, KEYS_FILE_BYTES_MAX, RULES_BYTES_MAX
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.identity.config import IdentityConfig
+from sluicegate.rules.identity.files import open_regular
 from sluicegate.rules.load import check_rules, load_rules
 from sluicegate.rules.model import RuleSet
 
@@ -36,6 +37,7 @@ _SETTLED_US = 2 * US_PER_S
 # content is compared as well.
 
 _GONE = b"gone"
+_SIDE_FILE_BYTES_MAX = max(KEYS_FILE_BYTES_MAX, JWKS_BYTES_MAX)
 
 Signature = tuple[int, int, int, int, int]
 
@@ -152,7 +154,7 @@ class RulesFile:
         whole = hashlib.sha256(content)
         for path in self._side_files:
             try:
-                whole.update(hashlib.sha256(_read(path)).digest())
+                whole.update(hashlib.sha256(_read(path, _SIDE_FILE_BYTES_MAX)).digest())
             except ConfigurationError:
                 whole.update(_GONE)
         return whole.digest()
@@ -193,16 +195,16 @@ def _signature_if_there(path: Path) -> Signature | None:
         return None
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, bytes_max: int = RULES_BYTES_MAX) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(RULES_BYTES_MAX + 1)
+        with open_regular(path) as file:
+            content = file.read(bytes_max + 1)
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {_reason(error)}") from error
-    if len(content) > RULES_BYTES_MAX:
-        raise ConfigurationError(f"{path} is larger than {RULES_BYTES_MAX} bytes")
+    if len(content) > bytes_max:
+        raise ConfigurationError(f"{path} is larger than {bytes_max} bytes")
     return content
 
 
 def _reason(error: OSError) -> str:
-    return "it does not exist" if error.errno == 2 else os.strerror(error.errno or 0)
+    return "it does not exist" if error.errno == errno.ENOENT else str(error.strerror)

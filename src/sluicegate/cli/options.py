@@ -124,7 +124,8 @@ def _use_config(ctx: click.Context, _param: click.Parameter, value: Path | None)
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(CONFIG_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
     if len(raw) > CONFIG_BYTES_MAX:
