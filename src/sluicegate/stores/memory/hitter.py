@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sluicegate.algorithms.spec import Spec, State
 from sluicegate.bounds import COUNTER_MEMO_MAX
 from sluicegate.stores.base import Counter, Hitter
 from sluicegate.stores.memory.segment import Segment
-from sluicegate.stores.memory.table import CounterTable
 
 if TYPE_CHECKING:
     from sluicegate.stores.memory.store import MemoryStore
@@ -19,7 +17,6 @@ __all__ = ["make_hitter"]
 
 def make_hitter(
     store: MemoryStore,
-    table: CounterTable,
     counter: Counter,
     key_of: Callable[[str], str],
     otherwise: Callable[[str, int], bool],
@@ -30,14 +27,13 @@ def make_hitter(
     ``slots`` holds, by name, slots of the segment ``home``. It is read and written under the store's lock, and good only
     while ``home`` is the young segment; a slot whose counter has gone has no spec, so it is never taken for another's.
     """
-    spec = counter.spec
-    admit, clamp, stats, now_ns = spec.admit, spec.clamp, store.stats, store._now_ns
+    spec, table, stats, now_ns = counter.spec, store._table, store.stats, store._now_ns
+    admit, clamp = spec.admit, spec.clamp
     refuses_free = not (counter.shadow or counter.denied_counts)
     slots: dict[str, int] = {}
     home: Segment | None = None
-    specs: list[Spec | None] = []
-    states: list[State | None] = []
-    one = 1
+    specs, states = Segment().specs, Segment().states
+    one, retired = 1, False
 
     def hit(name: str, cost: int = 1) -> bool:
         # Bound methods are put in locals first: reading a slot and calling are fast, calling a slot is not.
@@ -77,13 +73,9 @@ def make_hitter(
                 home = table.young
                 specs, states = home.specs, home.states
             slot = home.slot_of(key_of(name))
-            if slot is None:
-                slots.pop(name, None)
-            else:
+            if slot is not None:
                 slots[name] = slot
         return allowed
-
-    retired = False
 
     def retire() -> None:
         nonlocal retired, home

@@ -184,7 +184,7 @@ class MemoryStore(Locked):
 
         It remembers the slots of the names it has seen in the young segment, so a known name costs one lookup.
         """
-        return make_hitter(self, self._table, counter, key_of, otherwise, refused)
+        return make_hitter(self, counter, key_of, otherwise, refused)
 
     def refund(self, receipts: Sequence[Receipt]) -> int:
         """Give back what is due. A counter that was forgotten or made anew after the charge gets nothing back."""
