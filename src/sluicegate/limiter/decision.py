@@ -62,15 +62,18 @@ class RuleResult(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The description of a decision; the fields of ``Decision`` by the same names."""
+    """The description of a decision as a whole; the fields of ``Decision`` by the same names.
+
+    ``verdicts``: what the results are made of, one per charge.
+    """
 
     outcome: Outcome
     decisive: RuleResult | None
     retry_after_us: int | None
     reset_after_us: int
     delay_us: int
-    results: tuple[RuleResult, ...]
     refusal: str | None
+    verdicts: tuple[Verdict, ...]
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -89,6 +92,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
     degraded: bool = False
     decision_id: str | None = None
     _summary: Summary | None = None
+    _results: tuple[RuleResult, ...] | None = None
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -150,7 +154,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def results(self) -> tuple[RuleResult, ...]:
         """One result per charge, in order of evaluation, shadow rules included."""
-        return self.summary.results
+        results = self._results
+        if results is None:
+            results = _results(self.plan, self.summary.verdicts)
+            force_setattr(self, "_results", results)
+        return results
 
     @property
     def refusal(self) -> str | None:
@@ -159,7 +167,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def summary(self) -> Summary:
-        """All of the description at once."""
+        """All of the description but ``results``, at once."""
         summary = self._summary
         if summary is None:
             summary = summarize(self.plan, self.answer, self.allowed)
@@ -183,7 +191,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
             "retry_after_ms": _ms(summary.retry_after_us),
             "reset_ms": _ms(summary.reset_after_us),
             "delay_ms": _ms(summary.delay_us),
-            "rules": [_result_dict(result) for result in summary.results],
+            "rules": [_result_dict(result) for result in self.results],
             "tier": self.plan.tier,
             "version": self.version,
             "degraded": self.degraded,
@@ -216,7 +224,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
         plan = Plan([], self.plan.tier, self.plan.version)
-        return _restore, (self.allowed, plan, self.degraded, self.decision_id, self.summary)
+        return _restore, (self.allowed, plan, self.degraded, self.decision_id, self.summary, self.results)
 
     def __copy__(self) -> Decision:
         return self
@@ -225,58 +233,59 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
         return self
 
     def _value(self) -> tuple[object, ...]:
-        return (self.allowed, self.summary, self.plan.tier, self.version, self.degraded, self.decision_id)
+        return (self.allowed, self.summary, self.results, self.plan.tier, self.version, self.degraded, self.decision_id)
 
 
 def summarize(plan: Plan, answer: Answer | None, allowed: bool) -> Summary:
-    """Describe an answer: refusing rules first, else the tightest rule (see ``Decision``)."""
-    charges = plan.charges
-    if len(charges) == 1 and answer is not None and not plan.unidentified:
-        # One counter is the usual case of a library and of every inline check; a loop would cost as much as its body.
-        (verdict,) = answer.verdicts()
-        results: tuple[RuleResult, ...] = (_result(charges[0][0], verdict),)
-    else:
-        results = _results(plan, answer)
+    """Describe an answer: refusing rules first, else the tightest rule (see ``Decision``).
+
+    Of the results only the deciding one is made: most callers ask for no other.
+    """
+    verdicts = () if answer is None else answer.verdicts()
     if not allowed:
-        return _summarize_refusal(results)
-    tightest: RuleResult | None = None
-    least = delay_us = 0
-    for result in results:
-        _, outcome, _, remaining, _, _, held_us, _, _, shadow = result
-        if shadow or outcome is not _ALLOWED:
+        return _summarize_refusal(plan, verdicts)
+    # What is unidentified here belongs to shadow rules, or the request would not be allowed.
+    tightest: Counter | None = None
+    found = _UNIDENTIFIED
+    delay_us = 0
+    for (counter, _, _), verdict in zip(plan.charges, verdicts, strict=True):
+        outcome, remaining, _, _, held_us = verdict
+        if counter[3] or outcome is not _ALLOWED:
             continue
-        if tightest is None or remaining < least:
-            tightest, least = result, remaining
+        if tightest is None or remaining < found[1]:
+            tightest, found = counter, verdict
         if held_us:
             delay_us = max(delay_us, held_us)
-    reset_after_us = 0 if tightest is None else tightest.reset_after_us
-    return _new_tuple(Summary, (_ALLOWED, tightest, 0, reset_after_us, delay_us, results, None))
+    if tightest is None:
+        return _new_tuple(Summary, (_ALLOWED, None, 0, 0, delay_us, None, verdicts))
+    return _new_tuple(Summary, (_ALLOWED, _result(tightest, found), 0, found[3], delay_us, None, verdicts))
 
 
-def _summarize_refusal(results: tuple[RuleResult, ...]) -> Summary:
+def _summarize_refusal(plan: Plan, verdicts: tuple[Verdict, ...]) -> Summary:
     first: RuleResult | None = None
     retry_after_us: int | None = 0
-    for result in results:
-        _, outcome, _, _, wait_us, _, _, _, _, shadow = result
-        # ``result.refuses``, without asking it.
-        if shadow or outcome is _ALLOWED or (outcome is _UNDECIDED and wait_us == 0):
+    pairs = [(counter, _UNIDENTIFIED) for counter in plan.unidentified] if plan.unidentified else []
+    for (counter, _, _), verdict in zip(plan.charges, verdicts, strict=True):
+        pairs.append((counter, verdict))
+    for counter, verdict in pairs:
+        outcome, _, wait_us, _, _ = verdict
+        # ``RuleResult.refuses``, without making one.
+        if counter[3] or outcome is _ALLOWED or (outcome is _UNDECIDED and wait_us == 0):
             continue
         if first is None:
-            first = result
+            first = _result(counter, verdict)
         retry_after_us = None if wait_us is None or retry_after_us is None else max(retry_after_us, wait_us)
     if first is None:
         raise InternalError("a request was refused, but no rule refuses it")
     outcome, refusal = _NEVER_FITS if retry_after_us is None else _DENIED, "rate"
-    if first[1] is _UNDECIDED:
+    if first.outcome is _UNDECIDED:
         outcome, refusal = _UNDECIDED, "store"
-    return _new_tuple(Summary, (outcome, first, retry_after_us, retry_after_us or 0, 0, results, refusal))
+    return _new_tuple(Summary, (outcome, first, retry_after_us, retry_after_us or 0, 0, refusal, verdicts))
 
 
-def _results(plan: Plan, answer: Answer | None) -> tuple[RuleResult, ...]:
-    if answer is None:
-        return tuple([_result(counter, _UNIDENTIFIED) for counter in plan.unidentified])
+def _results(plan: Plan, verdicts: tuple[Verdict, ...]) -> tuple[RuleResult, ...]:
     results = [_result(counter, _UNIDENTIFIED) for counter in plan.unidentified]
-    for charge, verdict in zip(plan.charges, answer.verdicts(), strict=True):
+    for charge, verdict in zip(plan.charges, verdicts, strict=True):
         results.append(_result(charge[0], verdict))
     return tuple(results)
 
@@ -322,5 +331,12 @@ def _ms(us: int | None) -> int | None:
     return None if us is None else -(-us // US_PER_MS)
 
 
-def _restore(allowed: bool, plan: Plan, degraded: bool, decision_id: str | None, summary: Summary) -> Decision:
-    return Decision(allowed, plan, None, degraded, decision_id, summary)
+def _restore(
+    allowed: bool,
+    plan: Plan,
+    degraded: bool,
+    decision_id: str | None,
+    summary: Summary,
+    results: tuple[RuleResult, ...],
+) -> Decision:
+    return Decision(allowed, plan, None, degraded, decision_id, summary, results)

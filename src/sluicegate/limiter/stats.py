@@ -70,7 +70,7 @@ class LimiterStats:
         summary = decision.summary
         if not decision.allowed:
             self.count_refusal(OTHER if summary.decisive is None else summary.decisive.rule, summary.outcome)
-        for result in summary.results:
+        for result in decision.results:
             if result.shadow and result.outcome in _REFUSALS:
                 self._count_shadow(result.rule)
 

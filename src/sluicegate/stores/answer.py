@@ -39,7 +39,12 @@ class StateAnswer(msgspec.Struct, frozen=True, gc=False):
             cost, passes = (cost, True) if notes is None else notes[0]
             return (counter[1].verdict(states[0][1], now_us, cost, passes),)
         if notes is None:
-            notes = [(charge[2], True) for charge in request]
+            return tuple(
+                [
+                    counter[1].verdict(state, now_us, cost, True)
+                    for (counter, _, cost), (_, state) in zip(request, states, strict=True)
+                ]
+            )
         return tuple(
             [
                 charge[0].spec.verdict(state, now_us, cost, passes)
