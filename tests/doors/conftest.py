@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import uvloop
 
 from sluicegate.clock import ManualClock
 from sluicegate.doors.headers import RateHeaders
@@ -18,6 +19,12 @@ from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address, Listener, open_listener
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.load import load_rules
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
+    """Tests with sockets run on both event loops: their transports differ in what they do when."""
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
 
 RULES = """
 version: 1

@@ -47,6 +47,17 @@ async def test_token_bucket_as_documented(server: Any, client: Any) -> None:
     assert (await client.check(inline(cost=20))).status == 200
 
 
+async def test_headers_and_body_agree(server: Any, client: Any) -> None:
+    """P24: header fields and body come from one decision; they never tell different numbers."""
+    for wait_us in (0, 30_000, 99_999, 100_000, 1, 777_777) * 4:
+        server.clock.advance(wait_us)
+        answer = await client.check(inline(cost=29))
+        body, headers = answer.json, answer.headers
+        assert headers["x-ratelimit-remaining"] == str(body["remaining"])
+        assert int(headers["x-ratelimit-reset"]) == -(-body["reset_ms"] // 1000)
+        assert headers.get("retry-after") == (None if body["allowed"] else headers["x-ratelimit-reset"])
+
+
 async def test_times_are_rounded_up(server: Any, client: Any) -> None:
     """Half a millisecond is told as one, and Retry-After is the milliseconds rounded up to seconds."""
     policy = {"algorithm": "token_bucket", "capacity": 1, "refill_per_sec": 0.4}
@@ -447,3 +458,21 @@ async def test_stats_count_routes_statuses_and_faults(server: Any, client: Any) 
     assert stats.bad_requests == {"head": 0, "body": 0, "too_large": 0, "json": 1, "field": 2}
     assert stats.bytes_in > 0
     assert stats.bytes_out > 0
+
+
+async def test_limiter_counts_inline_checks_in_every_way_of_asking(server: Any, client: Any) -> None:
+    """Single, batched, and batched in a known shape: passes, refusals and costs that never fit are all counted."""
+    policy = {"algorithm": "token_bucket", "capacity": 2, "refill_per_sec": 0.001}
+    for _ in range(3):
+        await client.check({"key": "single", "policy": policy})
+    await client.check({"key": "single", "policy": policy, "cost": 3})
+    for round_ in range(4):
+        for cost in (1, 3):
+            items = [{"key": f"{name}{round_}", "policy": policy, "cost": cost} for name in "aaab"]
+            got = (await client.post("/v1/check/batch", items)).json
+            assert [item["status"] for item in got] == ([200, 200, 429, 200] if cost == 1 else [429] * 4)
+    assert server.limiter.stats.decisions == {
+        ("", "allowed"): 2 + 4 * 3,
+        ("inline", "denied"): 1 + 4,
+        ("inline", "never_fits"): 1 + 4 * 4,
+    }
