@@ -42,11 +42,9 @@ def limiter_of(rules: int, user_quota: str = PLENTY) -> Limiter:
 
 def requests() -> list[tuple[str, str, str]]:
     """(path, address, user) of every request."""
-    made = [
-        (f"/api/v1/things/{path}", f"203.0.113.{user % 250}", f"user-{user}")
-        for user in range(USERS)
-        for path in range(PATHS)
-    ]
+    paths = [f"/api/v1/things/{number}" for number in range(PATHS)]
+    users = [(f"203.0.113.{number % 250}", f"user-{number}") for number in range(USERS)]
+    made = [(path, ip, user) for ip, user in users for path in paths]
     Random(8123).shuffle(made)
     return made
 

@@ -13,15 +13,16 @@ from sluicegate.rules.facts import Facts
 from sluicegate.rules.match import EVERY_PATH, Candidate
 from sluicegate.rules.model import CostFrom, Mode, OnMissing, Quota, Rule
 from sluicegate.stores.base import Charge, Counter
-from sluicegate.stores.keys import counter_prefix
+from sluicegate.stores.keys import EVERYBODY, counter_prefix
 
 __all__ = ["CompiledRule", "Step", "header_cost"]
 
 ChargeStep: TypeAlias = Callable[[Facts, int, list[Charge]], tuple[Counter, ...]]
 """Adds charges; returns the counters of a rule that refuses because a dimension is not known, else ()."""
 
-Step: TypeAlias = tuple[Counter, SubjectOf, ChargeStep | None]
-"""A counter and its subject, which is all of the usual charge; else the function that charges it and its siblings."""
+Step: TypeAlias = tuple[Charge | None, Counter, SubjectOf, ChargeStep | None]
+"""The charge at cost 1 where it is the same for every request. Else a counter and its subject, which is all of the usual
+charge; else the function that charges it and its siblings."""
 
 _NOTHING_SEEN = Seen(None, None, (), None, None)
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -63,8 +64,9 @@ class CompiledRule:
         if not counters:
             return ()
         if self._simple and guard is None:
-            return [(counter, subject_of, None) for counter in counters]
-        return [(counters[0], subject_of, _charge_step(self.rule, counters, subject_of, guard))]
+            everybody = self.rule.per.dimensions == ()
+            return [((counter, EVERYBODY, 1) if everybody else None, counter, subject_of, None) for counter in counters]
+        return [(None, counters[0], subject_of, _charge_step(self.rule, counters, subject_of, guard))]
 
 
 def header_cost(cost: CostFrom, facts: Facts) -> int:

@@ -105,8 +105,10 @@ class Engine:
             steps = self._memo.get((facts.method, facts.path, facts.host, tier, labels))
             if steps is None:
                 steps = self._match(facts.method, facts.path, facts.host, tier, labels)
-            for counter, subject_of, charge in steps:
-                if charge is not None:
+            for ready, counter, subject_of, charge in steps:
+                if ready is not None and cost is _ONE:
+                    charges.append(ready)
+                elif charge is not None:
                     unidentified += charge(facts, cost, charges)
                 else:
                     subject = subject_of(facts)

@@ -74,27 +74,27 @@ class MemoryStore(Locked):
                 return self._decide(request, now_us, peek=True)
             # ``_decide_fast`` in place: the call would be a fifteenth of the whole.
             young = table.young
-            slot_of, specs, states = young.slot_of, young.specs, young.states
+            index, specs, states = young.index, young.specs, young.states
             staged: list[tuple[int, State]] = []
-            for counter, subject, cost in request:
-                slot = slot_of(counter[2] + subject)
-                if slot is None:
-                    break
-                spec = specs[slot]
-                if spec is not counter[1]:
-                    break
-                state = spec.admit(states[slot], now_us, cost)
-                if state is None:
-                    break
-                staged.append((slot, state))
-            else:
-                for slot, state in staged:
-                    states[slot] = state
-                self.stats.decisions += 1
-                return StateAnswer(True, now_us, request, staged)
-            # Where a counter was found, it refused: a client over its limit, most often.
-            answer = self._decide_new(request, now_us) if slot is None else self._decide_young(request, now_us)
-            return answer or self._decide(request, now_us, peek=False)
+            try:
+                for counter, subject, cost in request:
+                    slot = index[counter[2] + subject]
+                    spec = specs[slot]
+                    if spec is not counter[1]:
+                        break
+                    state = spec.admit(states[slot], now_us, cost)
+                    if state is None:
+                        break
+                    staged.append((slot, state))
+                else:
+                    for slot, state in staged:
+                        states[slot] = state
+                    self.stats.decisions += 1
+                    return StateAnswer(True, now_us, request, staged)
+            except KeyError:
+                return self._decide_new(request, now_us) or self._decide(request, now_us, peek=False)
+            # A client over its limit, most often.
+            return self._decide_young(request, now_us) or self._decide(request, now_us, peek=False)
         finally:
             release()
 
