@@ -86,10 +86,17 @@ class TokenBucket:
     def verdict(self, state: int | None, now_us: int, cost: int, admitted: bool) -> Verdict:
         """``reset_after_us`` of a pass is the time until the bucket is full again."""
         tokens, period_us, drain = self.tokens, self.period_us, self._drain
-        used = 0 if state is None else self._used(state, now_us)
+        used = 0
+        if state is not None:
+            # ``_used`` in place, and no division by 1: both are on the path of every described decision.
+            used = state - (now_us if tokens == 1 else now_us * tokens)
+            if used < 0:
+                used = 0
+            elif used > self._ahead:
+                used = drain
         remaining = (drain - used) // period_us if used < drain else 0
         if admitted:
-            return new_verdict((ALLOWED, remaining, 0, -(-used // tokens), 0))
+            return new_verdict((ALLOWED, remaining, 0, used if tokens == 1 else -(-used // tokens), 0))
         if cost > self.capacity:
             return new_verdict((NEVER_FITS, remaining, None, 0, 0))
         wait_us = -((drain - used - cost * period_us) // tokens)
@@ -102,6 +109,7 @@ class TokenBucket:
         full = now + drain
         need = cost * period_us
         fits = need <= drain
+        ahead = now + self._ahead
         briefs: list[Brief] = []
         append = briefs.append
         for slot in slots:
@@ -112,11 +120,13 @@ class TokenBucket:
                 # Division by 1 is not free: these numbers have more than one digit inside.
                 append((True, (full - tat) // period_us, tat - now if tokens == 1 else -((now - tat) // tokens)))
                 continue
-            if state is not None and state > now + self._ahead:
+            if state is not None and state > ahead:
                 states[slot] = full
                 tat = full + need
             left = full + need - tat
-            append((False, left // period_us if left > 0 else 0, -((full - tat) // tokens) if fits else None))
+            remaining = left // period_us if left >= period_us else 0
+            wait_us = None if not fits else tat - full if tokens == 1 else -((full - tat) // tokens)
+            append((False, remaining, wait_us))
         return briefs
 
     def clamp(self, state: int, now_us: int) -> int:

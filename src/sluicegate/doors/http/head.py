@@ -46,48 +46,51 @@ class Head:
     __slots__ = ("authorization", "expect", "http10", "keep_alive", "length", "method", "path")
 
     def __init__(self, fields: _Fields, parser: HttpRequestParser) -> None:
+        first, doubled = fields.first, fields.doubled
         self.method: str = parser.get_method().decode("ascii")
         self.http10 = _version(parser) == "1.0"
         self.keep_alive = _keep_alive(fields, http10=self.http10)
         self.path = _path(fields.target)
         self.length = _length(fields, http10=self.http10)
-        self.authorization = fields.one(b"authorization")
+        self.authorization = None if b"authorization" in doubled else first.get(b"authorization")
         self.expect = _expect(fields, http10=self.http10)
-        hosts = fields.all(b"host")
-        if len(hosts) > 1 or (not hosts and not self.http10):
-            raise BadHead(400, f"a request has exactly one Host field, got {len(hosts)}")
-        if fields.one(b"content-encoding") not in (None, b"identity"):
+        if b"host" in doubled or (b"host" not in first and not self.http10):
+            raise BadHead(400, f"a request has exactly one Host field, this one has {fields.count(b'host')}")
+        if first.get(b"content-encoding", b"identity") != b"identity" or b"content-encoding" in doubled:
             raise BadHead(415, "Content-Encoding: request bodies are taken uncompressed only")
 
 
 class _Fields:
-    """Collects what the parser calls out."""
+    """Collects what the parser calls out. ``first``: the first value of each field; ``doubled``: the others."""
 
-    __slots__ = ("_fields_max", "done", "fields", "target")
+    __slots__ = ("_left", "done", "doubled", "first", "target")
 
     def __init__(self, fields_max: int) -> None:
         self.target = b""
-        self.fields: list[tuple[bytes, bytes]] = []
+        self.first: dict[bytes, bytes] = {}
+        self.doubled: dict[bytes, list[bytes]] = {}
         self.done = False
-        self._fields_max = fields_max
+        self._left = fields_max
 
     def on_url(self, url: bytes) -> None:
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self.fields) >= self._fields_max:
-            raise BadHead(431, f"more than {self._fields_max} header fields")
-        self.fields.append((name.lower(), value))
+        self._left -= 1
+        if self._left < 0:
+            raise BadHead(431, "too many header fields")
+        name = name.lower()
+        if name in self.first:
+            self.doubled.setdefault(name, []).append(value)
+        else:
+            self.first[name] = value
 
     def on_headers_complete(self) -> None:
         self.done = True
 
-    def all(self, name: bytes) -> list[bytes]:
-        return [value for key, value in self.fields if key == name]
-
-    def one(self, name: bytes) -> bytes | None:
-        values = self.all(name)
-        return values[0] if len(values) == 1 else None
+    def count(self, name: bytes) -> int:
+        """How often the field is there."""
+        return (name in self.first) + len(self.doubled.get(name, ()))
 
 
 def parse_head(raw: bytes, fields_max: int) -> Head:
@@ -124,7 +127,11 @@ def _version(parser: HttpRequestParser) -> str:
 
 
 def _keep_alive(fields: _Fields, *, http10: bool) -> bool:
-    options = {o.strip().lower() for value in fields.all(b"connection") for o in value.split(b",")}
+    value = fields.first.get(b"connection")
+    if value is None:
+        return not http10
+    values = [value, *fields.doubled.get(b"connection", ())]
+    options = {option.strip().lower() for each in values for option in each.split(b",")}
     return b"close" not in options and (not http10 or b"keep-alive" in options)
 
 
@@ -137,29 +144,29 @@ def _path(target: bytes) -> str:
 
 
 def _length(fields: _Fields, *, http10: bool) -> int:
-    lengths = fields.all(b"content-length")
-    codings = fields.all(b"transfer-encoding")
-    if codings:
-        if lengths:
+    length = fields.first.get(b"content-length")
+    coding = fields.first.get(b"transfer-encoding")
+    if coding is not None:
+        if length is not None:
             raise BadHead(400, "Content-Length and Transfer-Encoding exclude each other")
         if http10:
             raise BadHead(400, "Transfer-Encoding does not exist in HTTP/1.0")
-        if len(codings) != 1 or codings[0].strip().lower() != b"chunked":
+        if b"transfer-encoding" in fields.doubled or coding.strip().lower() != b"chunked":
             raise BadHead(501, "Transfer-Encoding: only a single 'chunked' is understood")
         return CHUNKED
-    if not lengths:
+    if length is None:
         return 0
-    if len(lengths) > 1:
-        raise BadHead(400, f"a request has at most one Content-Length, got {len(lengths)}")
-    if not _DIGITS.fullmatch(lengths[0]):
+    if b"content-length" in fields.doubled:
+        raise BadHead(400, "a request has at most one Content-Length")
+    if not _DIGITS.fullmatch(length):
         raise BadHead(400, "Content-Length is not a number of at most 15 digits")
-    return int(lengths[0])
+    return int(length)
 
 
 def _expect(fields: _Fields, *, http10: bool) -> bool:
-    expects = fields.all(b"expect")
-    if not expects or http10:
+    value = fields.first.get(b"expect")
+    if value is None or http10:
         return False
-    if len(expects) > 1 or expects[0].strip().lower() != b"100-continue":
+    if b"expect" in fields.doubled or value.strip().lower() != b"100-continue":
         raise BadHead(417, "Expect: only 100-continue is understood")
     return True
