@@ -149,6 +149,6 @@ class BulkStore(Protocol):
     def decide_alike(self, counter: Counter, keys: Sequence[str], cost: int) -> list[Brief] | None:
         """``decide_singles`` of one cost for whole keys of one counter (neither shadow nor ``denied_counts``), as briefs.
 
-        None where it cannot be done fast (a counter that is new, was moved, or has other numbers), with nothing changed.
+        None where the store has no such form for this spec, with nothing changed.
         """
         ...

@@ -332,6 +332,10 @@ class BreakableStore(MemoryStore):
         self._fail()
         return super().decide_singles(*args, **options)
 
+    def decide_alike(self, *args: Any, **options: Any) -> Any:
+        self._fail()
+        return super().decide_alike(*args, **options)
+
 
 async def test_store_failure_is_503_only_where_a_rule_says_closed(start: Start) -> None:
     """T74: a closed rule answers 503 with Retry-After as a problem; open and inline checks go on, degraded."""

@@ -108,10 +108,6 @@ def test_every_path_says_the_same(history: list[tuple[str, Any]], max_counters: 
                 ]
                 assert verdicts == [answer.verdicts()[0] for answer in slow]
             case "alike", (counter, subjects, cost):
-                # Counters that exist are all it serves, so they are made first where they are not there.
-                first = [(counter, subject, 1) for subject in sorted(set(subjects))]
-                fast.decide_singles(first)
-                plain.decide([[charge] for charge in first])
                 briefs = fast.decide_alike(counter, [counter.prefix + subject for subject in subjects], cost)
                 if briefs is not None:
                     answers = plain.decide([[(counter, subject, cost)] for subject in subjects])

@@ -67,9 +67,9 @@ def _texts(policy: InlinePolicy, briefs: Sequence[Brief]) -> list[str]:
     return [
         f'{{"status":429,"allowed":false,"remaining":{remaining}{middle}0,"retry_after_ms":null}}'
         if wait_us is None
-        else f'{{"status":200,"allowed":true,"remaining":{remaining}{middle}{-(-wait_us // US_PER_MS)},"retry_after_ms":0}}'
+        else f'{{"status":200,"allowed":true,"remaining":{remaining}{middle}{(wait_us + 999) // US_PER_MS},"retry_after_ms":0}}'
         if admitted
-        else f'{{"status":429,"allowed":false,"remaining":{remaining}{middle}{(ms := f"{-(-wait_us // US_PER_MS)}")},'
+        else f'{{"status":429,"allowed":false,"remaining":{remaining}{middle}{(ms := f"{(wait_us + 999) // US_PER_MS}")},'
         f'"retry_after_ms":{ms}}}'
         for admitted, remaining, wait_us in briefs
     ]

@@ -152,7 +152,7 @@ class MemoryStore(Locked):
         return now_us, singles
 
     def decide_alike(self, counter: Counter, keys: Sequence[str], cost: int) -> list[Brief] | None:
-        """See ``BulkStore``. Serves specs that decide columns, where every counter is young and of the same spec."""
+        """See ``BulkStore``. Serves specs that decide columns; fastest where every counter is young and of the same spec."""
         # Not isinstance: checking for a protocol with many members takes longer than deciding the batch.
         spec = cast("ColumnSpec", counter.spec)
         if not hasattr(spec, "admit_column"):
@@ -164,14 +164,28 @@ class MemoryStore(Locked):
                 self._prepare(now_us)
             young = table.young
             found = list(map(young.slot_of, keys))
-            if None in found:
-                return None
-            slots = cast("list[int]", found)
-            specs = young.specs
-            if [specs[slot] for slot in slots].count(spec) != len(slots):
-                return None
-            self.stats.decisions += len(slots)
-            return spec.admit_column(young.states, slots, cost, now_us)
+            if None not in found:
+                slots = cast("list[int]", found)
+                specs = young.specs
+                if [specs[slot] for slot in slots].count(spec) == len(slots):
+                    self.stats.decisions += len(slots)
+                    return spec.admit_column(young.states, slots, cost, now_us)
+            return [self._decide_key(counter, key, cost, now_us) for key in keys]
+
+    def _decide_key(self, counter: Counter, key: str, cost: int, now_us: int) -> Brief:
+        """One charge of ``decide_alike`` that is not known to be on the fast path."""
+        spec = counter.spec
+        if self._table.find(key) is None:
+            state = spec.admit(None, now_us, cost)
+            if state is not None:
+                # The caller's own string becomes the key, so that finding it again compares no text.
+                self._table.write(key, None, state, spec, now_us)
+                self.stats.decisions += 1
+                verdict = spec.verdict(state, now_us, cost, True)
+                return True, verdict.remaining, verdict.reset_after_us
+        answer = self._decide(((counter, key[len(counter.prefix) :], cost),), now_us, peek=False)
+        (verdict,) = answer.verdicts()
+        return answer.admitted, verdict.remaining, verdict.reset_after_us if answer.admitted else verdict.retry_after_us
 
     def hitter(
         self,
