@@ -99,7 +99,8 @@ class TokenBucket:
             return new_verdict((ALLOWED, remaining, 0, used if tokens == 1 else -(-used // tokens), 0))
         if cost > self.capacity:
             return new_verdict((NEVER_FITS, remaining, None, 0, 0))
-        wait_us = -((drain - used - cost * period_us) // tokens)
+        missing = used + cost * period_us - drain
+        wait_us = missing if tokens == 1 else -(-missing // tokens)
         return new_verdict((DENIED, remaining, wait_us, wait_us, 0))
 
     def admit_column(self, states: list[State | None], slots: Iterable[int], cost: int, now_us: int) -> list[Brief]:

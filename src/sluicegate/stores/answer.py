@@ -54,9 +54,12 @@ class StateAnswer(msgspec.Struct, frozen=True, gc=False):
 
     def refused(self) -> list[Charge]:
         """The charges that did not pass, shadow ones included: what can be counted without describing anything."""
-        if self.notes is None:
+        request, notes = self.request, self.notes
+        if notes is None:
             return []
-        return [charge for charge, note in zip(self.request, self.notes, strict=True) if not note[1]]
+        if len(request) == 1 == len(notes):
+            return [] if notes[0][1] else [request[0]]
+        return [charge for charge, (_, passes) in zip(request, notes, strict=True) if not passes]
 
     def receipts(self) -> tuple[Receipt, ...]:
         """One receipt per charge that was made."""
