@@ -264,17 +264,21 @@ def summarize(plan: Plan, answer: Answer | None, allowed: bool) -> Summary:
 def _summarize_refusal(plan: Plan, verdicts: tuple[Verdict, ...]) -> Summary:
     first: RuleResult | None = None
     retry_after_us: int | None = 0
-    pairs = [(counter, _UNIDENTIFIED) for counter in plan.unidentified] if plan.unidentified else []
-    for (counter, _, _), verdict in zip(plan.charges, verdicts, strict=True):
-        pairs.append((counter, verdict))
-    for counter, verdict in pairs:
+    charges, told = plan.charges, verdicts
+    if plan.unidentified:
+        charges = [*((counter, "", 0) for counter in plan.unidentified), *charges]
+        told = (*(_UNIDENTIFIED for _ in plan.unidentified), *verdicts)
+    for (counter, _, _), verdict in zip(charges, told):  # noqa: B905 - as long by contract; strict costs time here
         outcome, _, wait_us, _, _ = verdict
         # ``RuleResult.refuses``, without making one.
         if counter[3] or outcome is _ALLOWED or (outcome is _UNDECIDED and wait_us == 0):
             continue
         if first is None:
             first = _result(counter, verdict)
-        retry_after_us = None if wait_us is None or retry_after_us is None else max(retry_after_us, wait_us)
+        if wait_us is None:
+            retry_after_us = None
+        elif retry_after_us is not None and wait_us > retry_after_us:
+            retry_after_us = wait_us
     if first is None:
         raise InternalError("a request was refused, but no rule refuses it")
     outcome, refusal = _NEVER_FITS if retry_after_us is None else _DENIED, "rate"
