@@ -93,7 +93,12 @@ class MemoryStore(Locked):
                     return StateAnswer(True, now_us, request, staged)
             except KeyError:
                 return self._decide_new(request, now_us) or self._decide(request, now_us, peek=False)
-            # A client over its limit, most often.
+            # A client over its limit, most often; with one counter, all that ``_decide_young`` would find is here already.
+            if len(request) == 1 and spec is counter[1] and not (counter[3] or counter[4]):
+                before = states[slot]
+                if spec.clamp(before, now_us) is before:
+                    self.stats.decisions += 1
+                    return StateAnswer(False, now_us, request, ((0, before),), ((cost, False),), False, False)
             return self._decide_young(request, now_us) or self._decide(request, now_us, peek=False)
         finally:
             release()
