@@ -161,7 +161,7 @@ class Limiter(Locked):
         except StoreError:
             return self._decide_without_store(live, plan)
         decision = Decision(answer.admitted, plan, answer)
-        if answer.unanimous:
+        if answer.unanimous and not plan.unidentified:
             self.stats.allowed += 1
         else:
             self.stats.count(decision)

@@ -54,17 +54,18 @@ class LimiterStats:
 
     def count(self, decision: Decision) -> None:
         """Count a decision that is not a peek."""
-        answer = decision.answer
+        answer, unidentified = decision.answer, decision.plan.unidentified
         if decision.degraded:
             self.degraded += 1
         if decision.allowed:
             self.allowed += 1
-            if answer is None:
-                self.unmatched += 1
-                return
-            if answer.unanimous:
-                return
-        if isinstance(answer, StateAnswer) and not decision.plan.unidentified:
+            if not unidentified:
+                if answer is None:
+                    self.unmatched += 1
+                    return
+                if answer.unanimous:
+                    return
+        if isinstance(answer, StateAnswer) and not unidentified:
             self._count_charges(answer.refused())
             return
         summary = decision.summary
