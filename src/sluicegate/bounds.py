@@ -94,6 +94,12 @@ HINT_CHARS_MAX: Final = 64
 # Bytes of the file that holds the values of flags. There are about thirty flags; a larger file is not one of ours.
 CONFIG_BYTES_MAX: Final = 65_536
 
+# The longest time a flag may ask for, a month in seconds. Nothing a server waits for takes longer, and no timer overflows.
+DURATION_S_MAX: Final = 31 * 86_400
+
+# The largest load (requests per second, clients, nodes) that `rules bounds` computes for. Its results stay finite.
+REPORT_LOAD_MAX: Final = 1_000_000_000_000
+
 # Counters a memory store holds unless told otherwise. With short keys one takes about 300 bytes, so a full store takes
 # about 300 MB; more clients than this within one window belong on a shared store.
 MEMORY_COUNTERS_MAX: Final = 1 << 20

@@ -179,6 +179,14 @@ def test_drain_timeout_cuts_off(start: Start) -> None:
     assert '"cut_off": 1' in server.err.read_text()
 
 
+def test_closed_terminal_drains(start: Start, rules: Path) -> None:
+    """SIGHUP ends a server as SIGTERM does, not in the middle of its answers."""
+    server = start("serve", "--rules", str(rules), "--api", "127.0.0.1:0")
+    server.process.send_signal(signal.SIGHUP)
+    assert server.process.wait(15) == 0
+    assert "stop_requested" in server.err.read_text()
+
+
 def test_second_signal_forces(start: Start) -> None:
     """A second signal ends the process at once, with exit status 1."""
     server = start(*UP, "--drain-delay", "60s")

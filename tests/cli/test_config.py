@@ -127,3 +127,12 @@ def test_empty_file_is_no_file(sluicegate: Run, served: list[Settings], tmp_path
     (tmp_path / "sluicegate.yaml").write_text("# nothing yet\n")
     assert sluicegate("up").status == 0
     assert len(served) == 1
+
+
+@pytest.mark.parametrize("value", ["-1", "1e9", "inf", "nan", "5h", "", "99999999999999999999s", "2678401", "44641m"])
+def test_impossible_duration(sluicegate: Run, value: str) -> None:
+    """A duration that is none, or longer than a month, is bad usage naming the flag: no timer can be asked for it."""
+    ran = sluicegate("serve", f"--drain-delay={value}")
+    assert ran.status == 2
+    assert "--drain-delay" in ran.err
+    assert len(ran.err.splitlines()) == 1

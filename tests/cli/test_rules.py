@@ -117,3 +117,19 @@ def test_diff_as_json(sluicegate: Run, rules: Path) -> None:
         ("added", "sign-in", "new"),
         ("removed", "login", "dropped"),
     ]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0", "-1", "1e13", "1e308", "x", ""])
+@pytest.mark.parametrize("name", ["--rps", "--clients", "--nodes"])
+def test_bounds_of_an_impossible_load(sluicegate: Run, rules: Path, name: str, value: str) -> None:
+    """A load that is no positive number within its range is bad usage, said in one line that names the flag."""
+    ran = sluicegate("rules", "bounds", str(rules), f"{name}={value}")
+    assert ran.status == 2
+    assert name in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["--rps", "--clients", "--nodes"])
+def test_bounds_of_the_largest_load(sluicegate: Run, rules: Path, name: str) -> None:
+    """The largest load that may be asked for is computed."""
+    assert sluicegate("rules", "bounds", str(rules), name, "1000000000000").status == 0

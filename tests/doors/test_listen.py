@@ -93,6 +93,12 @@ async def test_unresolvable_host_is_a_configuration_error() -> None:
         await open_listener(Address("no-such-host.invalid", 1), _Hello)
 
 
+async def test_host_that_dns_cannot_hold_is_a_configuration_error() -> None:
+    """A label of more than 63 characters never reaches the resolver; it is a mistake of the configuration all the same."""
+    with pytest.raises(ConfigurationError, match="cannot listen on a{64}:0: the host is no name that DNS can hold"):
+        await open_listener(Address("a" * 64, 0), asyncio.Protocol)
+
+
 async def test_unix_socket_serves_and_removes_its_file(tmp_path: Path) -> None:
     """A Unix listener replaces a dead socket file, refuses a live one and any other file, and cleans up."""
     path = tmp_path / "door.sock"

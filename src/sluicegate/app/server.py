@@ -1,6 +1,6 @@
 """The life of a server process: compose, listen, serve, drain, exit.
 
-SIGTERM and SIGINT begin the end: ``/readyz`` turns to 503 at once, so that a load balancer looks elsewhere; for ``drain_delay_s``
+SIGTERM, SIGINT and SIGHUP (a closed terminal) begin the end: ``/readyz`` turns to 503 at once, so that a load balancer looks elsewhere; for ``drain_delay_s``
 everything goes on as before; then the listeners close, requests in flight finish, and the process exits 0. A second signal
 cuts what is left and exits 1.
 """
@@ -62,8 +62,10 @@ class _Signals:
         self.force = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._stopped_s = 0.0
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._arrived, number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # Under nohup SIGHUP is ignored, and stays so.
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                self._loop.add_signal_handler(number, self._arrived, number)
 
     def _arrived(self, number: signal.Signals) -> None:
         if not self.stop.is_set():

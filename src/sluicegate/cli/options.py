@@ -7,6 +7,7 @@ A value is taken from the flag, else from its environment variable ``SLUICEGATE_
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +16,21 @@ from typing import Any, ClassVar, TypeVar
 import click
 import yaml
 
-from sluicegate.bounds import CONFIG_BYTES_MAX
+from sluicegate.bounds import CONFIG_BYTES_MAX, DURATION_S_MAX
 from sluicegate.doors.listen import Address
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["CONFIG_NAME", "AddressType", "DurationType", "Group", "config_option", "flag", "option", "suggestion"]
+__all__ = [
+    "CONFIG_NAME",
+    "AddressType",
+    "DurationType",
+    "Group",
+    "NumberType",
+    "config_option",
+    "flag",
+    "option",
+    "suggestion",
+]
 
 CONFIG_NAME = "sluicegate.yaml"
 ENV_PREFIX = "SLUICEGATE_"
@@ -42,7 +53,7 @@ class AddressType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg]  # not generic in all releases we accept
-    """A length of time, ``5``, ``5s``, ``500ms`` or ``2m``, as seconds (a float, >= 0). A bare number is seconds."""
+    """A length of time, ``5``, ``5s``, ``500ms`` or ``2m``, as seconds (a float, 0 to ``DURATION_S_MAX``). A bare number is seconds."""
 
     name = "duration"
     _FORM = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?")
@@ -52,7 +63,20 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # not generic in
         found = self._FORM.fullmatch(str(value).strip())
         if found is None:
             self.fail(f"{value!r} is not a duration: use for instance 5s, 500ms or 2m", param, ctx)
-        return float(found[1]) * self._SECONDS[found[2]]
+        seconds = float(found[1]) * self._SECONDS[found[2]]
+        if seconds > DURATION_S_MAX:
+            self.fail(f"{value!r} is longer than {DURATION_S_MAX}s, the longest there is", param, ctx)
+        return seconds
+
+
+class NumberType(click.FloatRange):
+    """A finite number in a range. ``click.FloatRange`` alone lets "nan" pass, which is neither below nor above any bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 class Group(click.Group):

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from sluicegate.bounds import RULES_BYTES_MAX
-from sluicegate.cli.options import Group, config_option, flag, option
+from sluicegate.bounds import REPORT_LOAD_MAX, RULES_BYTES_MAX
+from sluicegate.cli.options import Group, NumberType, config_option, flag, option
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.diff import diff_rules, render_diff
 from sluicegate.rules.load import check_rules, load_rules
@@ -51,9 +51,19 @@ def _check(file: Path, json: bool) -> int:
 @rules.command("bounds")
 @config_option()
 @click.argument("file", type=_FILE)
-@option("rps", type=click.FloatRange(min=0, min_open=True), default=1_000.0, help="Requests per second to compute for.")
-@option("clients", type=click.IntRange(min=1), default=100_000, help="Live clients to compute memory for.")
-@option("nodes", type=click.IntRange(min=1), default=1, help="Processes that would decide alone while a store is away.")
+@option(
+    "rps",
+    type=NumberType(0, REPORT_LOAD_MAX, min_open=True),
+    default=1_000.0,
+    help="Requests per second to compute for.",
+)
+@option("clients", type=click.IntRange(1, REPORT_LOAD_MAX), default=100_000, help="Live clients to compute memory for.")
+@option(
+    "nodes",
+    type=click.IntRange(1, REPORT_LOAD_MAX),
+    default=1,
+    help="Processes that would decide alone while a store is away.",
+)
 @flag("json", help="Print one JSON array.")
 def _bounds(file: Path, rps: float, clients: int, nodes: int, json: bool) -> int:
     """Print what each rule of FILE admits at worst, and what it costs in memory and store calls."""

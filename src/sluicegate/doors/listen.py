@@ -117,6 +117,8 @@ async def open_listener(
             sock = _bind_tcp(family, where, reuse_port=reuse_port)
     except OSError as error:
         raise ConfigurationError(f"cannot listen on {address}: {_reason(error)}") from error
+    except UnicodeError as error:  # raised by the resolver for a name that DNS cannot hold
+        raise ConfigurationError(f"cannot listen on {address}: the host is no name that DNS can hold") from error
     if address.path is not None:
         inode = Path(address.path).stat().st_ino  # noqa: ASYNC240 - one stat of a local file, at start-up
         unix_server = await loop.create_unix_server(protocol_factory, sock=sock, backlog=backlog)
