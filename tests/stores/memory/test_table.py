@@ -238,7 +238,7 @@ def test_a_million_keys_then_idle() -> None:
 
 @pytest.mark.slow
 def test_the_memory_of_expired_keys_comes_back() -> None:
-    """After 100,000 keys and an idle time, a tenth as many calls bring the traced bytes back to the live set."""  # P63
+    """After a million keys and an idle time, 10,000 calls bring the traced bytes back to the live set."""  # P63
     clock = ManualClock()
     live = [(FIVE_A_MINUTE, f"live{n}", 1) for n in range(100)]
     gc.collect()
@@ -248,7 +248,7 @@ def test_the_memory_of_expired_keys_comes_back() -> None:
         store.decide_singles(live)
         gc.collect()
         live_bytes = tracemalloc.get_traced_memory()[0]
-        for start in range(0, 100_000, 1_000):
+        for start in range(0, 1_000_000, 1_000):
             store.decide_singles([(FIVE_A_MINUTE, f"client{n}", 1) for n in range(start, start + 1_000)])
         full_bytes = tracemalloc.get_traced_memory()[0]
         clock.advance(3_600 * US_PER_S)
@@ -259,5 +259,7 @@ def test_the_memory_of_expired_keys_comes_back() -> None:
     finally:
         tracemalloc.stop()
     assert len(store) == 100
-    assert full_bytes - live_bytes > 10_000_000
-    assert left_bytes - live_bytes < 20_000
+    assert full_bytes - live_bytes > 100_000_000
+    assert (
+        left_bytes - live_bytes < 200_000
+    )  # The room of the segments of the live set, less than 0.2 % of what was held.
