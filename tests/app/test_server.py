@@ -60,6 +60,13 @@ def test_up_prints_where_everything_is(start: Start) -> None:
     assert "grpc, control: not in this version, not opened" in text
 
 
+def test_start_is_logged_with_the_version_of_the_rules(start: Start) -> None:
+    """The event ``started`` names the version as ``rules_accepted`` does, which is not the number of rules."""
+    events = [json.loads(line) for line in start(*UP).err.read_text().splitlines()]
+    started = [event for event in events if event["event"] == "started"]
+    assert [(event["version"], event.get("rules")) for event in started] == [(1, None)]
+
+
 def test_up_keeps_the_rules_it_finds(start: Start) -> None:
     """The embedded rules are written only where there are none, and what was edited is kept over a restart."""
     first = start(*UP)

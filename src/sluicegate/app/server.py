@@ -94,7 +94,7 @@ async def _serve(settings: Settings, out: TextIO, clock: Clock) -> int:
             # What is here now stays; the collector need not look at it again in the middle of a request.
             gc.freeze()
             state = application.rules.state
-            logs.event(logging.INFO, "started", rules=state.version, digest=state.digest, **dict(urls))
+            logs.event(logging.INFO, "started", version=state.version, digest=state.digest, **dict(urls))
             background.append(asyncio.create_task(_watch_rules(application)))
             background.append(asyncio.create_task(application.key_sets.keep_fresh()))
             await signals.stop.wait()
