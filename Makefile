@@ -12,7 +12,7 @@ run: ## Start gateway, decision API and a demo backend (ARGS="--gateway 127.0.0.
 	@scripts/install server
 	@exec $(BIN)/sluicegate up $(ARGS)
 
-test: ## Run the whole suite (ARGS="tests/app -k reload" for a part; SLUICEGATE_STRICT=1: no skips)
+test: ## Run the whole suite (ARGS="tests/app -k edit" for a part; SLUICEGATE_STRICT=1: no skips)
 	@scripts/programs
 	@scripts/install dev
 	@$(BIN)/python -m pytest $(ARGS)
