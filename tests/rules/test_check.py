@@ -194,6 +194,16 @@ def test_tiers_that_nothing_names_are_pointed_out(lines_of):
     ]
 
 
+def test_subjects_that_nothing_identifies_are_pointed_out(lines_of):
+    """A subject of a kind without a source gives no request at a gateway its tier; without identity settings nothing is said."""
+    subjects = 'subjects: {"api_key:k1": free, "user:1": free}\ntiers: {default: free, names: [free]}\n'
+    head = "identity: {trusted_peers: [127.0.0.0/8], user: {header: X-User-Id}}\n"
+    assert lines_of(file("name: a, quota: 5/s, per: [ip]", head=head + subjects)) == [
+        "3: warning: subjects: identity.api_key is not set, so api_key subjects count only for callers that pass 'api_key' themselves"
+    ]
+    assert lines_of(file("name: a, quota: 5/s, per: [ip]", head=subjects)) == []
+
+
 UNBUILT = [
     ("penalty: {after: 20 refusals/1m, block: 15m}", "penalty: this version does not block by itself; the rule refuses, and nothing more happens"),
     ("precision: leased", "precision: this version counts exactly; leased has no effect"),

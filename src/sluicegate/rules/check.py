@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sluicegate.algorithms import LeakyBucket, TokenBucket
 from sluicegate.algorithms.spec import Spec
@@ -23,7 +23,13 @@ __all__ = ["check_rule_set", "never_first"]
 
 
 def check_rule_set(
-    rules: Sequence[Rule], tiers: Tiers, identity: IdentityConfig | None, *, lines: Lines, problems: Problems
+    rules: Sequence[Rule],
+    tiers: Tiers,
+    subjects: Iterable[str],
+    identity: IdentityConfig | None,
+    *,
+    lines: Lines,
+    problems: Problems,
 ) -> None:
     """Note what is wrong between rules, which must be right each for itself.
 
@@ -37,7 +43,7 @@ def check_rule_set(
     _check_same_but_numbers(rules, problems)
     _check_limits_per_request(rules, tiers, problems)
     if identity is not None:
-        check_identity(rules, tiers, identity, lines=lines, problems=problems)
+        check_identity(rules, tiers, subjects, identity, lines=lines, problems=problems)
 
 
 def never_first(spec: Spec, beside: Spec) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from sluicegate.rules.identity import IdentityConfig
@@ -23,10 +23,18 @@ _ADDRESS_KEY = frozenset({"ip", "endpoint", "method"})
 
 
 def check_identity(
-    rules: Sequence[Rule], tiers: Tiers, identity: IdentityConfig, *, lines: Lines, problems: Problems
+    rules: Sequence[Rule],
+    tiers: Tiers,
+    subjects: Iterable[str],
+    identity: IdentityConfig,
+    *,
+    lines: Lines,
+    problems: Problems,
 ) -> None:
     """Warn where an identity is anybody's choice, or can never be known."""
     has_identity = lines("identity") > 0
+    if has_identity:
+        _check_subjects(subjects, identity, lines, problems)
     by_address = [rule for rule in rules if _limits_addresses(rule)]
     strangers = _believed_from_strangers(identity, lines, problems)
     for rule in rules:
@@ -41,6 +49,15 @@ def check_identity(
             "nothing says a request's tier: identity.tier is not set and there is no identity a subject could name"
         )
         problems.add(lines("tiers"), None, "tiers", message, None, "warning")
+
+
+def _check_subjects(subjects: Iterable[str], identity: IdentityConfig, lines: Lines, problems: Problems) -> None:
+    """A subject of a kind that no door can find out never gives a request its tier there."""
+    kinds = {subject.partition(":")[0] for subject in subjects}
+    for kind in sorted(kinds):
+        if getattr(identity, kind) is None:
+            message = f"identity.{kind} is not set, so {kind} subjects count only for callers that pass {shown(kind)} themselves"
+            problems.add(lines("subjects"), None, "subjects", message, None, "warning")
 
 
 def _has_tier_by_subject(identity: IdentityConfig) -> bool:

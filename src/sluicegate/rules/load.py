@@ -67,7 +67,7 @@ def _read_file(root: Item, problems: Problems, source: str) -> RuleSet | None:
     identity = _read_identity(file)
     subjects = _read_subjects(file, tiers)
     rules, sound = _read_rules(file, tiers, problems)
-    check_rule_set(sound, tiers, identity, lines=partial(_line_at, file), problems=problems)
+    check_rule_set(sound, tiers, subjects, identity, lines=partial(_line_at, file), problems=problems)
     ruleset = RuleSet(rules=rules, tiers=tiers, subjects=subjects, identity=identity, source=source)
     return replace(ruleset, digest=digest_of(ruleset))
 
