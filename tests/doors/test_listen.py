@@ -95,7 +95,7 @@ async def test_unresolvable_host_is_a_configuration_error() -> None:
 
 async def test_host_that_dns_cannot_hold_is_a_configuration_error() -> None:
     """A label of more than 63 characters never reaches the resolver; it is a mistake of the configuration all the same."""
-    with pytest.raises(ConfigurationError, match="cannot listen on a{64}:0: the host is no name that DNS can hold"):
+    with pytest.raises(ConfigurationError, match=r"cannot listen on a{64}:0: the host is no name that DNS can hold"):
         await open_listener(Address("a" * 64, 0), asyncio.Protocol)
 
 

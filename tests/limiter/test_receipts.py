@@ -9,6 +9,7 @@ from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.errors import InvalidRequest, ReceiptUnknown, StoreError
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.limiter.receipts import Receipts
+from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
 from sluicegate.stores.memory import MemoryStore
 from sluicegate.testing import FlakyStore
@@ -150,3 +151,40 @@ def test_a_degraded_decision_is_refunded_where_it_was_charged() -> None:
     assert limiter.refund(decision) == 1
     store.down = True
     assert limiter.peek("k").remaining == 10
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "sliding_window", "sliding_log"])
+def test_a_refund_after_a_reset_gives_nothing(algorithm: str) -> None:
+    """A reset has given the charge back; its receipt does not give it back again, out of what others used since."""
+    limiter = Limiter.from_quota("10/minute", algorithm=algorithm, clock=ManualClock())
+    before = limiter.check("k", 4, receipt=True)
+    other = limiter.check("other", 4, receipt=True)
+    assert limiter.reset("k") == 1
+    after = limiter.check("k", 5, receipt=True)
+    assert limiter.refund(before) == 0
+    assert limiter.peek("k").remaining == 5
+    assert limiter.refund(other) == 1
+    assert limiter.refund(after) == 1
+    assert limiter.peek("k").remaining == 10
+
+
+def test_remembered_resets_are_bounded() -> None:
+    """Resets are remembered only while receipts are out, and never more of them than receipts may be kept."""
+    clock = ManualClock()
+    limiter = Limiter.from_rules(load_rules("version: 1\nrules: [{name: a, quota: 10/hour}]", "r"), clock=clock)
+    ((counter, _, _),) = limiter.engine.plan(Facts()).charges
+    keys = [(counter, f"user:{number}") for number in range(50)]
+    receipts = Receipts(clock, max_receipts=3)
+    receipts.forget(keys)
+    assert len(receipts._resets) == 0
+    receipts.give(limiter.store, [])
+    receipts.forget(keys)
+    assert len(receipts._resets) == 3
+
+
+@pytest.mark.parametrize("value", [None, 5, b"x"], ids=repr)
+def test_what_is_no_receipt_is_an_invalid_request(value: object) -> None:
+    """Refunding something else than a decision or an id is the caller's mistake, and says so."""
+    limiter, _ = limiter_of()
+    with pytest.raises(InvalidRequest, match="decision_id"):
+        limiter.refund(value)  # type: ignore[arg-type]

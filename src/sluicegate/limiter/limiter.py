@@ -225,9 +225,11 @@ class Limiter(Locked):
         """Give back what a decision charged; returns how many counters were changed.
 
         ``decision``: an allowed decision made with ``receipt=True``, or its ``decision_id``. Good once and for an hour: a later
-        call gives 0, or raises ReceiptUnknown where ``strict``. What time has given back already is not given twice. Raises
+        call gives 0, or raises ReceiptUnknown where ``strict``. What time or a reset has given back is not given twice. Raises
         StoreError where the store fails; the receipt is used up then, because the refund may have been made.
         """
+        if not isinstance(decision, str | Decision):
+            raise InvalidRequest("decision_id", f"want a decision or its decision_id, got {type(decision).__name__}")
         decision_id = decision if isinstance(decision, str) else decision.decision_id
         if decision_id is None:
             raise InvalidRequest("decision_id", "this decision has no receipt: ask for one with receipt=True")
@@ -247,6 +249,7 @@ class Limiter(Locked):
         """
         charges = self._live.plan(facts_or_key, 1).charges
         keys = [(counter, subject) for counter, subject, _ in charges]
+        self._receipts.forget(keys)
         self._fallback.store.reset(keys)
         return self._store.reset(keys)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sluicegate.bounds import RECEIPT_TTL_US, RECEIPTS_MAX
 from sluicegate.clock import Clock
 from sluicegate.errors import ReceiptUnknown
-from sluicegate.stores.base import Receipt, Store
+from sluicegate.stores.base import Counter, Receipt, Store
 from sluicegate.stores.locks import Locked
 
 __all__ = ["Receipts"]
@@ -19,6 +19,7 @@ _ID_BYTES = 16
 
 
 class _Kept(NamedTuple):
+    number: int
     expires_us: int
     store: Store
     receipts: Sequence[Receipt]
@@ -31,7 +32,7 @@ class Receipts(Locked):
     because the table was full. Safe under threads; ids are random, so an id is no statement about order or number.
     """
 
-    __slots__ = ("_clock", "_kept", "_max", "_order", "_ttl_us", "dropped")
+    __slots__ = ("_clock", "_given", "_kept", "_max", "_order", "_resets", "_ttl_us", "dropped")
 
     def __init__(self, clock: Clock, *, max_receipts: int = RECEIPTS_MAX, ttl_us: int = RECEIPT_TTL_US) -> None:
         super().__init__()
@@ -39,6 +40,9 @@ class Receipts(Locked):
         self._max = max_receipts
         self._ttl_us = ttl_us
         self._kept: dict[str, _Kept] = {}
+        self._given = 0
+        # Counter keys that were reset -> receipts given until then, the oldest reset first; at most max_receipts of them.
+        self._resets: dict[str, int] = {}
         # Ids in order of expiry, used ones included until their turn comes; each call removes at most two.
         self._order: deque[tuple[int, str]] = deque()
         self.dropped = 0
@@ -58,17 +62,40 @@ class Receipts(Locked):
                     oldest_us, oldest = order.popleft()
                     if self._kept.pop(oldest, None) is not None and oldest_us > now_us:
                         self.dropped += 1
-            self._kept[decision_id] = _Kept(expires_us, store, receipts)
+            self._given += 1
+            self._kept[decision_id] = _Kept(self._given, expires_us, store, receipts)
             order.append((expires_us, decision_id))
         return decision_id
 
+    def forget(self, counters: Sequence[tuple[Counter, str]]) -> None:
+        """These counters were reset, so charges made before have been given back already; no receipt does it again."""
+        with self._lock:
+            resets = self._resets
+            if not self._kept:
+                resets.clear()
+                return
+            for counter, subject in counters:
+                key = counter.prefix + subject
+                resets.pop(key, None)
+                resets[key] = self._given
+                if len(resets) > self._max:
+                    del resets[next(iter(resets))]
+
     def redeem(self, decision_id: str) -> int:
-        """Give the charges back; returns how many counters changed (0: time has given everything back already).
+        """Give the charges back; returns how many counters changed (0: time or a reset has given everything back).
 
         Good once: raises ReceiptUnknown for every later call, and for an id that is unknown or has expired.
         """
         with self._lock:
             kept = self._kept.pop(decision_id, None)
-        if kept is None or kept.expires_us <= self._clock.monotonic_us():
-            raise ReceiptUnknown
-        return kept.store.refund(kept.receipts)
+            if kept is None or kept.expires_us <= self._clock.monotonic_us():
+                raise ReceiptUnknown
+            receipts = kept.receipts
+            if self._resets:
+                reset_at = self._resets.get
+                receipts = [
+                    receipt
+                    for receipt in receipts
+                    if reset_at(receipt.counter.prefix + receipt.subject, 0) < kept.number
+                ]
+        return kept.store.refund(receipts)
