@@ -58,11 +58,11 @@ def canonical_method(method: str) -> str:
 
 
 def canonical_host(host: str) -> str:
-    """A host without port, blanks and the final dot, in lower case."""
+    """A host without port, blanks and final dots, in lower case."""
     name = host.strip(" \t").lower()
     if ":" in name:
         name = _PORT.sub("", name)
-    return name.removesuffix(".")
+    return name.rstrip(".")
 
 
 class HostPatterns:

@@ -11,8 +11,10 @@ from sluicegate.doors.gateway.wire import Fault, Fields, RequestLine
 __all__ = ["Request", "read_request"]
 
 _LENGTH = re.compile(rb"[0-9]{1,18}")
-# A registered name or an address literal, with a port: no comma, no user information, nothing to be split on.
-_HOST = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+;=%\-]++|\[[0-9A-Fa-f:.]++\])(?::[0-9]{0,5})?")
+# A registered name or an address literal, with a port: no comma, no user information, nothing to be split on, and nothing
+# encoded, which a server may decode into the name that a rule looks for. A name of dots only would be no name to a rule
+# that counts by host, so none begins with one.
+_HOST = re.compile(rb"(?:(?!\.)[0-9A-Za-z._~!$&'()*+;=\-]++|\[[0-9A-Fa-f:.]++\])(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]++)(.*)")
 _NO_OPTIONS = ConnectionOptions()
 _NO_BODY = FixedBody(0)  # done from the start, so it is never fed and can be shared
