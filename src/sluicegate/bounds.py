@@ -418,7 +418,7 @@ REPLAY_MINUTES_SHOWN: Final = 5
 REPLAY_BAD_LINES_SHOWN: Final = 5
 REPLAY_BAD_LINE_CHARS_SHOWN: Final = 64
 
-# Shapes of batches remembered (everything but the key), each with the keys seen in it, of at most this length. Four shapes with
-# two generations of 16,384 keys take at most 30 MB.
+# Shapes of batches remembered (everything but the key), each with the items seen in it (from the key on), of at most this
+# length. Four shapes with two generations of 16,384 items take at most 64 MB.
 TEMPLATES_MAX: Final = 4
-TEMPLATE_KEY_BYTES_MAX: Final = 128
+TEMPLATE_PIECE_BYTES_MAX: Final = 192

@@ -1,12 +1,12 @@
 """Batches whose items differ in nothing but their key.
 
 A caller that batches sends items of one shape, ``{"key":"…","cost":1,"policy":{…}}``, again and again. Once such a shape is
-known, the text between two keys is a constant, and cutting a batch at that constant leaves the keys: less to copy,
-to hash and to look up than whole items.
+known, cutting a batch at what precedes the keys, which is short and the same in every item, leaves one *piece* per item:
+the key, the rest of the item and the comma. Pieces are remembered with the counter's key they stand for.
 
-That is exact, although nothing is parsed: a key is used only if its item, the shape with this key in it, was read as a JSON
-object before and found to be a plain check of the shape's policy and cost. Such objects, joined by commas in brackets, are
-the array of just them. A cut in a wrong place leaves pieces that make no such item; then the batch is read in another way.
+That is exact, although nothing is parsed: a piece is used only if its item was read as a JSON object before and found to be
+a plain check of the shape's policy and cost. Such objects, joined by commas in brackets, are the array of just them. A cut
+in a wrong place leaves pieces that make no such item; then the batch is read in another way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
-from sluicegate.bounds import BATCH_MAX, CHECKS_MEMO_MAX, TEMPLATE_KEY_BYTES_MAX, TEMPLATES_MAX
+from sluicegate.bounds import BATCH_MAX, CHECKS_MEMO_MAX, TEMPLATE_PIECE_BYTES_MAX, TEMPLATES_MAX
 from sluicegate.doors.http.memo import Memo
 from sluicegate.doors.http.policies import InlinePolicy
 
@@ -36,20 +36,20 @@ class Template(NamedTuple):
     """One shape: what precedes and follows a key in its item, and what all items mean."""
 
     before: bytes
+    """Pieces are cut here: many times faster than at all that is constant between two keys, because it is short."""
     after: bytes
-    cut: re.Pattern[bytes]
-    """Matches what stands between two keys. A pattern: ``bytes.split`` takes twice as long with a separator of this length."""
+    comma: bytes
     policy: InlinePolicy
     cost: int
     keys: Memo[str]
-    """Whole counter keys by the keys' JSON text; each was read once in its item."""
+    """Whole counter keys by piece; each was read once as an item."""
 
     def pieces(self, batch: bytes) -> list[bytes] | None:
         """The batch cut at this shape; None where it does not begin and end like it."""
-        before, after = self.before, self.after
-        if not (batch.startswith(before, 1) and batch.endswith(after, 0, -1) and batch[:1] + batch[-1:] == b"[]"):
+        before = self.before
+        if not (batch.startswith(before, 1) and batch.endswith(self.after, 0, -1) and batch[:1] + batch[-1:] == b"[]"):
             return None
-        return self.cut.split(batch[1 + len(before) : -1 - len(after)], BATCH_MAX)
+        return (batch[1 + len(before) : -1] + self.comma).split(before, BATCH_MAX)
 
 
 class Templates:
@@ -89,15 +89,14 @@ class Templates:
             return
         self._candidate = None
         before, after, _ = shape
-        cut = re.compile(re.escape(after + comma + before))
-        keys: Memo[str] = Memo(CHECKS_MEMO_MAX, TEMPLATE_KEY_BYTES_MAX)
-        self._known.insert(0, Template(before, after, cut, policy, cost, keys))
+        keys: Memo[str] = Memo(CHECKS_MEMO_MAX, TEMPLATE_PIECE_BYTES_MAX)
+        self._known.insert(0, Template(before, after, comma, policy, cost, keys))
         del self._known[TEMPLATES_MAX:]
 
     def _key(self, template: Template, piece: bytes) -> str | None:
         key = template.keys.recall(piece)
-        if key is None:
-            read = self._read(template.before + piece + template.after)
+        if key is None and piece.endswith(template.after + template.comma):
+            read = self._read(template.before + piece.removesuffix(template.comma))
             if read is not None and read[0] is template.policy and read[2] == template.cost:
                 key = read[1]
                 template.keys.remember(piece, key)
