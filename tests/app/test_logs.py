@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator
 
@@ -53,3 +54,45 @@ def test_plain_line_is_readable() -> None:
     except ValueError:
         logs.LOGGER.exception("fault")
     assert stream.getvalue().rstrip().endswith("ValueError: broken")
+
+
+def test_full_pipe_loses_lines_and_never_waits() -> None:
+    """Lines that a pipe has no room for are dropped and counted; a reader that comes back is told how many."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", buffering=0) as reader, os.fdopen(writing, "w") as stream:
+        logs.configure("json", stream)
+        for _ in range(2_000):
+            logs.event(logging.ERROR, "rules_rejected", error="x" * 100)
+        logs.event(logging.ERROR, "rules_rejected", error="x" * 100_000)
+        received = reader.read(65_536)
+        logs.event(logging.INFO, "stopped")
+        received += reader.read(65_536)
+    lines = received.splitlines()
+    lost, stopped = json.loads(lines[-2]), json.loads(lines[-1])
+    assert (lost["event"], stopped["event"]) == ("lines_lost", "stopped")
+    assert lost["count"] == 2_001 - (len(lines) - 2)
+
+
+def test_closed_stream_ends_nothing() -> None:
+    """Where nobody reads any more the lines go nowhere."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        logs.configure("json", stream)
+        logs.event(logging.INFO, "started")
+    logs.event(logging.INFO, "stopped")
+
+
+def test_line_that_was_cut_short_is_ended() -> None:
+    """What follows a line that only partly found room begins on a line of its own."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", buffering=0) as reader, os.fdopen(writing, "w") as stream:
+        logs.configure("json", stream)
+        logs.event(logging.ERROR, "rules_rejected", error="x" * 200_000)
+        begun = reader.read(65_536)
+        logs.event(logging.INFO, "stopped")
+        rest = begun + reader.read(65_536)
+    cut, lost, stopped = rest.splitlines()
+    assert cut.startswith(b'{"time"')
+    assert json.loads(lost)["count"] == 1
+    assert json.loads(stopped)["event"] == "stopped"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -273,3 +276,60 @@ def test_data_that_cannot_be_written(start: Start, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     text = refusal(start(*UP, "--data", str(tmp_path / "file"), ready=False))
     assert f"cannot write {tmp_path / 'file' / 'rules.yaml'}" in text
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams(rules: Path, tmp_path: Path, closed: str) -> None:
+    """A server started without standard streams serves and stops like any other; no socket takes their place."""
+    path = tmp_path / "api.sock"
+    command = f'exec "$0" -m sluicegate serve --rules "$1" --api "unix:$2" {closed}'
+    process = subprocess.Popen(["sh", "-c", command, sys.executable, str(rules), str(path)])
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
+            deadline = time.monotonic() + 20
+            while not path.is_socket():
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert client.get("http://api/livez").status_code == 200
+        process.terminate()
+        assert process.wait(15) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_standard_output_that_takes_nothing(rules: Path) -> None:
+    """A server that cannot say where it listens does not start: one line, exit status 2."""
+    command = 'exec "$0" -m sluicegate serve --rules "$1" --api 127.0.0.1:0 >/dev/full'
+    ran = subprocess.run(
+        ["sh", "-c", command, sys.executable, str(rules)], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "sluicegate: cannot write to standard output: No space left on device\n",
+    )
+
+
+def test_full_pipe_for_the_log_stops_nothing(rules: Path) -> None:
+    """With a standard error that nobody reads any more the server starts, answers and stops."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x")
+    os.set_blocking(writing, True)
+    arguments = [sys.executable, "-m", "sluicegate", "serve", "--rules", str(rules), "--api", "127.0.0.1:0"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=writing, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[1]
+        assert httpx.get(f"{url}/livez", timeout=10).status_code == 200
+        process.terminate()
+        assert process.wait(15) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        os.close(reading)
+        os.close(writing)

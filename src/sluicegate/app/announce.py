@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from sluicegate.app.settings import Settings
+from sluicegate.errors import ConfigurationError
 from sluicegate.rules.model import RuleSet
 
 __all__ = ["announce", "tries"]
@@ -19,7 +20,10 @@ _LOGIN_QUOTA = re.compile(r"^(\s+quota: )(\d{1,6})/minute$", re.MULTILINE)
 def announce(
     out: TextIO, settings: Settings, listeners: Sequence[tuple[str, str]], rules_path: Path, ruleset: RuleSet
 ) -> None:
-    """Print one line per listener (``gateway  http://127.0.0.1:8080``), then the rest; flushed, so that a pipe sees it now."""
+    """Print one line per listener (``gateway  http://127.0.0.1:8080``), then the rest; flushed, so that a pipe sees it now.
+
+    Raises ConfigurationError where it cannot be written.
+    """
     rules_path = rules_path.absolute()
     lines = [f"{name:<8} {url}" for name, url in listeners]
     lines.append(f"{'rules':<8} {rules_path} ({len(ruleset.rules)} rules; an edit is live within a second)")
@@ -31,7 +35,10 @@ def announce(
     if settings.demo and settings.rules is None:
         gateway = dict(listeners)["gateway"]
         lines += ["", "try, in another shell:", *(f"  {line}" for line in tries(gateway, rules_path)), ""]
-    print("\n".join(lines), file=out, flush=True)
+    try:
+        print("\n".join(lines), file=out, flush=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write to standard output: {error.strerror}") from error
 
 
 def tries(gateway: str, rules_path: Path) -> list[str]:

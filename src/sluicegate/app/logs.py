@@ -2,12 +2,18 @@
 
 There is no line per request: what happens to requests is in the metrics. Lines are about the life of the process
 (start, rules accepted or rejected, drain, stop), so their number does not grow with traffic.
+
+Writing never waits. A pipe whose reader has stopped would otherwise hold the event loop, and with it every request and the
+signal to stop; lines that find no room are dropped, and their number is the next thing that is logged.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
+import select
 import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -25,12 +31,60 @@ def event(level: int, name: str, **fields: Any) -> None:
 def configure(form: str = "auto", stream: TextIO | None = None) -> None:
     """Send log lines to ``stream`` (None: standard error) as ``json``, ``plain``, or ``auto``: plain on a terminal."""
     stream = stream or sys.stderr
-    handler = logging.StreamHandler(stream)
+    handler = _NeverWaiting(stream)
     plain = form == "plain" or (form == "auto" and stream.isatty())
     handler.setFormatter(PlainLines() if plain else JsonLines())
     LOGGER.handlers[:] = [handler]
     LOGGER.setLevel(logging.INFO)
     LOGGER.propagate = False
+
+
+class _NeverWaiting(logging.Handler):
+    """Writes lines where there is room for them and counts the others."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lost = 0
+        self._cut = b""
+        """What ends a line that was written in part."""
+        self._room: select.poll | None = None
+        try:
+            self._descriptor = stream.fileno()
+        except (io.UnsupportedOperation, AttributeError):
+            return  # in memory: always room
+        self._room = select.poll()
+        self._room.register(self._descriptor, select.POLLOUT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._lost:
+            fields = {"count": self._lost}
+            notice = LOGGER.makeRecord(
+                LOGGER.name, logging.WARNING, "", 0, "lines_lost", (), None, extra={"fields": fields}
+            )
+            if not self._write(f"{self.format(notice)}\n"):
+                self._lost += 1
+                return
+            self._lost = 0
+        if not self._write(f"{self.format(record)}\n"):
+            self._lost += 1
+
+    def _write(self, line: str) -> bool:
+        """True where all of it was written. A pipe that is ready takes ``PIPE_BUF`` bytes at once."""
+        try:
+            if self._room is None:
+                self._stream.write(line)
+                return True
+            data = self._cut + line.encode("utf-8", "backslashreplace")
+            for start in range(0, len(data), select.PIPE_BUF):
+                if not any(ready & select.POLLOUT for _, ready in self._room.poll(0)):
+                    return False
+                os.write(self._descriptor, data[start : start + select.PIPE_BUF])
+                self._cut = b"\n"
+        except (OSError, ValueError):  # the disk is full, the reader is gone, the stream is closed
+            return False
+        self._cut = b""
+        return True
 
 
 class JsonLines(logging.Formatter):

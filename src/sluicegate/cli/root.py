@@ -39,6 +39,7 @@ for _command in (
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit status; everything that goes wrong on purpose is said in plain words."""
+    _open_standard_streams()
     try:
         result: Any = root.main(
             args=None if arguments is None else list(arguments), prog_name="sluicegate", standalone_mode=False
@@ -57,12 +58,35 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 2
     except SluicegateError as error:
         print(f"sluicegate: {error}", file=sys.stderr)
+        _give_up_output()
         return 2
     except BrokenPipeError:
         # The reader of our output has gone, which is no error: `sluicegate rules bounds FILE | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _give_up_output() -> None:
+    """Let what could not be printed go, or Python would try again at its end and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_standard_streams() -> None:
+    """Where standard input, output or error is closed, make it the null device.
+
+    The next socket would otherwise take its number, and what is printed would go to a client.
+    """
+    for descriptor, mode in enumerate(("r", "w", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+            stream = os.fdopen(descriptor, mode, closefd=False)
+            setattr(sys, ("stdin", "stdout", "stderr")[descriptor], stream)
 
 
 def _describe(error: click.ClickException) -> str:
