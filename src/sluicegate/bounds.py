@@ -27,6 +27,10 @@ UNIX_PATH_BYTES_MAX: Final = 107
 # the queue rather than be refused; the kernel caps it at net.core.somaxconn (4096 by default).
 LISTEN_BACKLOG: Final = 2_048
 
+# Seconds at the beginning of a drain in which kept connections stay open. A request that a client has sent already, or sends
+# before it hears of the end, is answered (with "Connection: close"); without it each busy client would lose one request.
+DRAIN_GRACE_S: Final = 0.2
+
 # Seconds between two sweeps over a door's connections; every timeout of a door is late by at most this. A sweep of
 # 10,000 connections takes about a millisecond, so a shorter interval would cost more than precision is worth.
 SWEEP_INTERVAL_S: Final = 0.5

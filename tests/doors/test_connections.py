@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sluicegate.bounds import DRAIN_GRACE_S
 from sluicegate.doors.connections import NEVER_S, Connections
 
 
@@ -67,7 +68,7 @@ async def test_drain_waits_for_the_busy_and_aborts_the_stuck() -> None:
     registry = Connections(interval_s=0.01)
     polite = Peer(registry)
     busy = Peer(registry, leaves=False)
-    asyncio.get_running_loop().call_later(0.02, registry.discard, busy)
+    asyncio.get_running_loop().call_later(DRAIN_GRACE_S + 0.05, registry.discard, busy)
     assert await registry.drain(5) == 0
     assert polite.told == busy.told == ["drain"]
     assert registry.draining
@@ -76,3 +77,16 @@ async def test_drain_waits_for_the_busy_and_aborts_the_stuck() -> None:
     assert stuck.told == ["drain", "abort"]
     assert len(registry) == 0
     assert registry.opened == 3
+
+
+async def test_drain_first_waits_for_requests_on_their_way() -> None:
+    """Nobody is told to go while a request may be on its way; a drain that has seen all leave by themselves is over."""
+    registry = Connections(interval_s=0.01)
+    peer = Peer(registry)
+    draining = asyncio.create_task(registry.drain(5))
+    await asyncio.sleep(DRAIN_GRACE_S / 4)
+    assert registry.draining
+    assert peer.told == []
+    registry.discard(peer)
+    assert await draining == 0
+    assert peer.told == []

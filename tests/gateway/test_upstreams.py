@@ -11,6 +11,7 @@ import pytest
 
 from sluicegate.doors.gateway import Gateway, Settings
 from sluicegate.doors.gateway.target import Target
+from sluicegate.doors.gateway.upstream import Upstream, UpstreamConnection
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.load import load_rules
@@ -172,3 +173,38 @@ def test_a_setting_out_of_range_is_named(wrong):
     """Field and value."""
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         Settings(**wrong)
+
+
+class Transport:
+    """Notes whether it was aborted."""
+
+    aborted = False
+
+    def set_write_buffer_limits(self, *, high):
+        assert high > 0
+
+    def abort(self):
+        self.aborted = True
+
+
+class Books:
+    """Keeps an upstream's number of open connections, as the pool does."""
+
+    def lost(self, connection):
+        connection.upstream.open -= 1
+
+
+@pytest.mark.parametrize("given_up_first", [False, True])
+async def test_a_connection_that_is_given_up_is_counted_as_often_as_it_is_discounted(given_up_first):
+    """An attempt that is given up as its connection is made leaves neither an open connection nor a wrong number of them."""
+    upstream = Upstream(Target.parse("http://127.0.0.1:1"), None)
+    connection, transport = UpstreamConnection(upstream, Books()), Transport()
+    if given_up_first:
+        connection.close()
+        connection.connection_made(transport)
+    else:
+        connection.connection_made(transport)
+        assert upstream.open == 1
+        connection.close()
+    connection.connection_lost(None)
+    assert (transport.aborted, upstream.open) == (True, 0)

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
-from sluicegate.bounds import SWEEP_INTERVAL_S
+from sluicegate.bounds import DRAIN_GRACE_S, SWEEP_INTERVAL_S
 
 __all__ = ["NEVER_S", "Connection", "Connections"]
 
@@ -79,21 +79,29 @@ class Connections:
     async def drain(self, timeout_s: float) -> int:
         """Let every connection finish; after ``timeout_s`` seconds abort the rest. Returns how many were aborted.
 
-        The caller has closed its listeners before. Returns once nobody is left.
+        For the first ``DRAIN_GRACE_S`` connections without a request stay open: one may be on its way already. The caller has
+        closed its listeners before. Returns once nobody is left.
         """
         self.draining = True
         self._empty = asyncio.Event()
-        for connection in tuple(self._live):
-            connection.drain()
-        if self._live:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), timeout_s)
+        grace_s = min(DRAIN_GRACE_S, timeout_s)
+        if not await self._emptied(grace_s):
+            for connection in tuple(self._live):
+                connection.drain()
+            await self._emptied(timeout_s - grace_s)
         left = tuple(self._live)
         for connection in left:
             connection.abort()
         self._live.difference_update(left)
         self._stop()
         return len(left)
+
+    async def _emptied(self, timeout_s: float) -> bool:
+        """Wait until nobody is left, or for ``timeout_s``; whether nobody is."""
+        if self._live and self._empty is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), timeout_s)
+        return not self._live
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()

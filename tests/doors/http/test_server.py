@@ -408,6 +408,19 @@ async def test_drain_finishes_what_is_in_flight(server: Any, make_request: Reque
     assert await draining == 0
 
 
+async def test_drain_answers_a_request_that_is_on_its_way(server: Any, make_request: Request) -> None:
+    """A request sent on a kept connection as the drain begins is answered, with Connection: close."""
+    kept = await server.connect()
+    assert (await kept.check(CHECK)).status == 200
+    server.listener.close()
+    draining = asyncio.create_task(server.door.connections.drain(5))
+    await asyncio.sleep(0)
+    await kept.send(make_request("POST", "/v1/check", CHECK))
+    answer = await kept.read()
+    assert (answer.status, answer.headers["connection"]) == (200, "close")
+    assert await draining == 0
+
+
 async def test_drain_aborts_what_does_not_finish(server: Any, make_request: Request) -> None:
     """A request that never ends does not hold up the drain."""
     stuck = await server.connect()

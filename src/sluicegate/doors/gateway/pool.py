@@ -166,6 +166,9 @@ class Pool:
             failure = "connect_timeout"
         except (OSError, UnicodeError):  # UnicodeError: a name that DNS cannot hold
             failure = "connect"
+        except asyncio.CancelledError:
+            connection.close()
+            raise
         finally:
             upstream.connecting -= 1
         if failure is None and not connection.alive:
@@ -177,6 +180,8 @@ class Pool:
                 connection.expires_s = self._clients.now_s + self._settings.upstream_idle_timeout_s
                 upstream.idle.append(connection)
         else:
+            # An attempt that is given up may have made its connection just now; it would belong to nobody.
+            connection.close()
             self._stats.count(self._stats.upstream_errors, failure)
             self.failed(upstream)
             if upstream.waiting:
@@ -193,7 +198,6 @@ class Pool:
             await loop.create_connection(
                 lambda: connection, target.host, target.port, ssl=upstream.tls, server_hostname=name
             )
-        upstream.open += 1
 
     def _fail_over(self, upstream: Upstream, seeker: Seeker, failure: str) -> None:
         seeker.tried = (*seeker.tried, upstream)

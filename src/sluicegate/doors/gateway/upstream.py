@@ -73,7 +73,7 @@ class Upstream:
 class UpstreamConnection(asyncio.Protocol):
     """One connection. It belongs to a flow, or to nobody while it is kept; then it must stay silent."""
 
-    __slots__ = ("_owner", "alive", "expires_s", "flow", "full", "reused", "transport", "upstream")
+    __slots__ = ("_given_up", "_owner", "alive", "expires_s", "flow", "full", "reused", "transport", "upstream")
 
     transport: asyncio.Transport
 
@@ -86,11 +86,17 @@ class UpstreamConnection(asyncio.Protocol):
         self.expires_s = 0.0
         self.full = False
         self.alive = False
+        self._given_up = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not isinstance: uvloop's transports are no subclasses of asyncio's.
         self.transport = cast("asyncio.Transport", transport)
+        if self._given_up:
+            self.transport.abort()
+            return
         self.alive = True
+        # Counted here and not when the attempt returns: one that is given up in between would be taken off uncounted.
+        self.upstream.open += 1
         self.transport.set_write_buffer_limits(high=GATEWAY_WRITE_BYTES_MAX)
 
     def data_received(self, data: bytes) -> None:
@@ -133,7 +139,8 @@ class UpstreamConnection(asyncio.Protocol):
             self.flow.upstream_ready()
 
     def close(self) -> None:
-        """Close at once; what is not sent yet is lost."""
+        """Close at once; what is not sent yet is lost. One that is not open yet will not be."""
+        self._given_up = True
         if self.alive:
             self.alive = False
             self._owner.lost(self)
