@@ -136,3 +136,20 @@ def test_impossible_duration(sluicegate: Run, value: str) -> None:
     assert ran.status == 2
     assert "--drain-delay" in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "value"),
+    [
+        (("serve",), "--api-idle", "0s"),
+        (("serve",), "--api-fields-max", "0"),
+        (("gateway", "--upstream", "http://127.0.0.1:1"), "--connections-max", "0"),
+        (("gateway", "--upstream", "http://127.0.0.1:1"), "--balance", "sideways"),
+    ],
+)
+def test_setting_out_of_range_names_its_flag(sluicegate: Run, command: tuple[str, ...], flag: str, value: str) -> None:
+    """What a door refuses as a setting is said with the flag that set it."""
+    ran = sluicegate(*command, flag, value)
+    assert ran.status == 2
+    assert f"{flag}: " in ran.err
+    assert len(ran.err.splitlines()) == 1

@@ -52,6 +52,7 @@ def test_facts_from_standard_input(sluicegate: Run, rules: Path, monkeypatch: py
         (("--facts", "{"), ("--facts", "not JSON")),
         (("--facts", '{"pth": "/"}'), ("--facts", "pth")),
         (("--facts", '{"ip": 3}'), ("--facts", "ip")),
+        (("--facts", '{"ip": "192.0.2.1", "ip": "192.0.2.2"}'), ("--facts", "ip", "twice")),
         (("--facts", '{"path": "/login", "method": "POST", "ip": "nowhere"}'), ("facts.ip", "nowhere")),
         (("--facts", LOGIN, "--cost", "0"), ("cost", "0")),
         (("--facts", LOGIN, "--cost", "-1"), ("cost", "-1")),

@@ -14,6 +14,7 @@ import msgspec
 from sluicegate.cli.options import config_option, flag, option
 from sluicegate.cli.rules import read_rules
 from sluicegate.clock import US_PER_S, SystemClock
+from sluicegate.doors.http.bad_json import refuse_duplicates
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.decision import Decision, RuleResult
 from sluicegate.limiter.engine import Engine
@@ -74,11 +75,15 @@ def explain(rules: Path, facts: str, cost: int, json: bool) -> int:
 def _read_facts(text: str) -> Facts:
     raw = sys.stdin.read() if text == "-" else text
     try:
-        return msgspec.json.decode(raw, type=Facts)
+        facts = msgspec.json.decode(raw, type=Facts)
+        refuse_duplicates(raw.encode())
     except msgspec.ValidationError as error:
         raise InvalidRequest("--facts", str(error)) from error
     except msgspec.DecodeError as error:
         raise InvalidRequest("--facts", f"not JSON: {error}") from error
+    except InvalidRequest as error:
+        raise InvalidRequest("--facts", str(error)) from error
+    return facts
 
 
 def _decision_lines(decision: Decision) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,10 +16,12 @@ from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.headers import DIALECTS
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
+from sluicegate.errors import ConfigurationError
 
 __all__ = ["gateway", "serve", "up"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _ADDRESS = AddressType()
 _DURATION = DurationType()
@@ -182,9 +185,15 @@ def gateway(**values: Any) -> int:
 
 
 def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settings:
-    def chosen(*tables: tuple[tuple[str, str, str], ...]) -> dict[str, Any]:
-        rows = [(name.replace("-", "_"), field) for table in tables for name, field, _ in table]
-        return {field: values[name] for name, field in rows if name in values}
+    def made(kind: Callable[..., T], *tables: tuple[tuple[str, str, str], ...]) -> T:
+        flags = {field: name for table in tables for name, field, _ in table}
+        places = {field: name.replace("-", "_") for field, name in flags.items()}
+        try:
+            return kind(**{field: values[place] for field, place in places.items() if place in values})
+        except ConfigurationError as error:
+            # A setting is named by its field; who starts a server knows the flag.
+            name = flags.get(str(error).partition(" ")[0])
+            raise ConfigurationError(f"--{name}: {error}" if name else str(error)) from error
 
     return Settings(
         rules=values["rules"],
@@ -196,8 +205,8 @@ def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settin
         health=values.get("health"),
         upstreams=tuple(values.get("upstream", ())),
         headers=values["headers"],
-        proxying=Proxying(**chosen(_PROXY_FLAGS, _PROXY_SWITCHES)),
-        serving=HttpSettings(api_token=values.get("api_token"), **chosen(_API_FLAGS)),
+        proxying=made(Proxying, _PROXY_FLAGS, _PROXY_SWITCHES),
+        serving=made(partial(HttpSettings, api_token=values.get("api_token")), _API_FLAGS),
         drain_delay_s=values["drain_delay"],
         drain_timeout_s=values["drain_timeout"],
         log_format=values["log_format"],

@@ -56,8 +56,8 @@ def make_hitter(
                             stats.decisions += 1
                             refused()
                             return False
-            except KeyError:
-                pass
+            except (KeyError, TypeError):
+                pass  # A new name, or one that is none: ``otherwise`` counts the first and says what is wrong with the second.
             finally:
                 release()
         return slow(name, cost)
