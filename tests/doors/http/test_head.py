@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.doors.http.head import CHUNKED, BadHead, Head, parse_head
+from sluicegate.doors.http.head import CHUNKED, BadHead, Head, essence, parse_head
 
 
 def head(*lines: str, start: str = "POST /v1/check HTTP/1.1") -> Head:
@@ -152,3 +152,47 @@ def test_any_bytes_are_a_head_or_refused(data: bytes) -> None:
     for raw in (data + b"\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n" + data + b"\r\n\r\n"):
         with contextlib.suppress(BadHead):
             assert parse_head(raw, 100).length >= CHUNKED
+
+
+FIELDS_MAX = 6
+LINES = st.one_of(
+    st.sampled_from(
+        [
+            b"Host: x", b"host:y", b"Host : x", b"Content-Length: 3", b"content-length:4", b"Content-Length : 5", b"Content-Length: x",
+            b"Transfer-Encoding: chunked", b"TRANSFER-ENCODING:gzip", b"Transfer-Encoding\t: chunked", b"Connection: close",
+            b"Connection: Content-Length", b"Expect: 100-continue", b"Authorization: Bearer t", b"Content-Encoding: gzip",
+            b"Upgrade: h2c", b"Keep-Alive: timeout=1", b"Proxy-Connection: close", b"TE: trailers", b"X-Request-Id: 1", b"X:", b"X:\t\xff",
+            b" folded: x", b"\tX: y", b": x", b"X y: z", b"X: a\x00b", b"X: a\nHost: z", b"X: a\rHost: z", b"X: a\x7f", b"\x80: a", b"X",
+            b"Content-Length\x00: 3", b"Content_Length: 3", b"X-Content-Length: 3", b"Host-: x", b"GET / HTTP/1.1", b"",
+        ]
+    ),
+    st.binary(max_size=12),
+)  # fmt: skip
+
+
+def meaning(raw: bytes) -> object:
+    """All that a head says, or that it is refused."""
+    try:
+        got = parse_head(raw, FIELDS_MAX)
+    except BadHead:
+        return "refused"
+    return tuple(getattr(got, name) for name in Head.__slots__)
+
+
+@given(
+    st.sampled_from([b"POST /v1/check HTTP/1.1", b"GET / HTTP/1.0", b"\r\nGET / HTTP/1.1", b"", b"X: y"]),
+    st.lists(LINES, max_size=8),
+)
+def test_a_head_means_what_its_essence_means(start: bytes, lines: list[bytes]) -> None:
+    """Leaving out what nothing looks at changes neither what a head says nor whether it is refused."""
+    text = b"\r\n".join([start, *lines, b"", b""])
+    raw = text[: text.index(b"\r\n\r\n") + 4]  # A head ends at its first empty line.
+    assert meaning(raw) == meaning(essence(raw, FIELDS_MAX))
+
+
+def test_the_essence_keeps_what_matters() -> None:
+    """A request id is left out; framing, persistence, host and token stay, however they are written."""
+    kept = b"POST / HTTP/1.1\r\nhOST: x\r\nContent-Length:3\r\nAUTHORIZATION: t\r\nConnection: close\r\n\r\n"
+    raw = kept.replace(b"hOST", b"X-Request-Id: 7\r\nhOST").replace(b"Connection", b"Accept: */*\r\nConnection")
+    assert essence(raw, 100) == kept
+    assert essence(raw, 3) == raw  # Too many fields: left to the parser, which refuses it.

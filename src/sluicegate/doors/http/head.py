@@ -17,7 +17,7 @@ try:
 except ImportError as error:
     raise MissingExtra("server", "the HTTP decision API") from error
 
-__all__ = ["CHUNKED", "BadHead", "Head", "parse_head"]
+__all__ = ["CHUNKED", "BadHead", "Head", "essence", "parse_head"]
 
 CHUNKED: Final = -1
 """The ``length`` of a body that comes in chunks."""
@@ -25,6 +25,13 @@ CHUNKED: Final = -1
 _DIGITS: Final = re.compile(rb"[0-9]{1,15}")
 _START_LINE: Final = re.compile(rb"[A-Z][A-Z-]* [\x21-\x7e\x80-\xff]+ HTTP/[0-9]\.[0-9]\r\n")
 _SLASH: Final = ord("/")
+
+# A well-formed field that nothing here looks at, with the line end before it. What is not plainly that stays for the parser.
+_IDLE_FIELD: Final = re.compile(
+    rb"\r\n(?!(?:authorization|connection|content-encoding|content-length|expect|host|keep-alive|proxy-connection|te|trailer"
+    rb"|transfer-encoding|upgrade):)[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*(?=\r\n)",
+    re.IGNORECASE,
+)
 
 
 class BadHead(Exception):
@@ -91,6 +98,17 @@ class _Fields:
     def count(self, name: bytes) -> int:
         """How often the field is there."""
         return (name in self.first) + len(self.doubled.get(name, ()))
+
+
+def essence(raw: bytes, fields_max: int) -> bytes:
+    """The head without the well-formed fields that nothing here looks at: a request id, a trace, a user agent.
+
+    Heads with one essence mean the same or are refused alike, so a head that differs in such fields only need not be parsed.
+    A head that could break a rule about the whole (its beginning, the number of fields) is its own essence.
+    """
+    if raw.startswith(b"\r") or raw.count(b"\n") > fields_max:
+        return raw
+    return _IDLE_FIELD.sub(b"", raw)
 
 
 def parse_head(raw: bytes, fields_max: int) -> Head:

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from sluicegate.bounds import HTTP_HEAD_MEMO_BYTES_MAX, HTTP_HEADS_MEMO_MAX
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
-from sluicegate.doors.http.head import BadHead, Head, parse_head
+from sluicegate.doors.http.head import BadHead, Head, essence, parse_head
 from sluicegate.doors.http.memo import Memo
 from sluicegate.doors.http.respond import Reply, date_line, problem_reply
 from sluicegate.doors.http.settings import HttpSettings
@@ -81,7 +81,11 @@ class Site:
             settings = self.settings
             if len(raw) > settings.head_bytes_max:
                 raise BadHead(431, f"the request head is larger than {settings.head_bytes_max} bytes")
-            known = self._route(parse_head(raw, settings.fields_max))
+            core = essence(raw, settings.fields_max)
+            known = self.heads.recall(core)
+            if known is None:
+                known = self._route(parse_head(raw, settings.fields_max))
+                self.heads.remember(core, known)
             self.heads.remember(raw, known)
         return known
 
