@@ -135,6 +135,39 @@ MEMORY_SWEEP_CALLS: Final = 8_192
 # Counters a sweep step looks at, at least.
 MEMORY_SWEEP_STEP_MIN: Final = 16
 
+# Redis store: requests decided in one call of the script. The server does nothing else meanwhile; 256 take about a millisecond.
+REDIS_BATCH_MAX: Final = 256
+
+# Redis store: counters (rule and tier) whose definitions are kept ready. Rule sets hold up to 5,000 rules; a full memo is emptied,
+# and a definition costs 10 microseconds to make.
+REDIS_FORMS_MEMO_MAX: Final = 16_384
+
+# Redis store: connections of one process. A thread uses one at a time; whoever finds all in use waits within its deadline.
+REDIS_CONNECTIONS_MAX: Final = 256
+
+# Redis store: milliseconds one decision may take in all, connecting included, and the longest that may be configured. In a data
+# centre the store answers within one; a minute is for batch programs, never for a door.
+REDIS_TIMEOUT_MS: Final = 8
+REDIS_TIMEOUT_MS_MAX: Final = 60_000
+
+# Redis store: milliseconds for the first connection when a store is opened, with loading the script. Nobody waits for a decision
+# then, and a name lookup may take this long.
+REDIS_WARM_MS: Final = 1_000
+
+# Redis store: microseconds a connection may lie idle before it is looked at and used. What was closed in a shorter time is found
+# by using it, which costs one decision.
+REDIS_IDLE_CHECK_US: Final = 10_000
+
+# Redis store: microseconds between two checks that the secret of the keys is still the store's; a flush deletes it.
+REDIS_SECRET_CHECK_US: Final = 1_000_000
+
+# Redis store: bytes read from a connection at once. An answer to a full batch takes about 10 KB.
+REDIS_READ_BYTES: Final = 65_536
+
+# Redis store: bytes of a key secret. 16 random bytes are enough; more than 1,024 is another file's content.
+REDIS_KEY_SECRET_BYTES_MIN: Final = 16
+REDIS_KEY_SECRET_BYTES_MAX: Final = 1_024
+
 # Gateway: bytes of one message head (start line and fields), of a trailer section and of buffered early input. Real
 # requests stay under 8 KiB (nginx's default); large cookies and tokens need more, and 32 KiB per connection is what
 # a slow client can make the gateway hold.

@@ -7,6 +7,7 @@
     ├── ConfigurationError    the operator: a bad rule file, flag or policy
     │   └── MissingExtra      an optional dependency is not installed
     ├── StoreError            the counter store; carries ``transient``
+    │   ├── PartlyDecided     some requests of a batch were decided, the others were not
     │   └── StoreFull         the store refuses new counters at its bound
     └── InternalError         us: a broken invariant
 
@@ -16,11 +17,14 @@ has no decision to return, raises ``RateLimited``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = [
     "ConfigurationError",
     "InternalError",
     "InvalidRequest",
     "MissingExtra",
+    "PartlyDecided",
     "RateLimited",
     "ReceiptUnknown",
     "SluicegateError",
@@ -92,6 +96,19 @@ class StoreError(SluicegateError):
     def __init__(self, message: str, *, transient: bool = True) -> None:
         super().__init__(message)
         self.transient = transient
+
+
+class PartlyDecided(StoreError):
+    """Some requests of a batch have an answer and were charged; the others have none and were not.
+
+    ``answers``: one per request, in order, None where there is none (declared as objects, because errors know no other
+    module). ``cause``: the first reason.
+    """
+
+    def __init__(self, cause: StoreError, answers: Sequence[object]) -> None:
+        super().__init__(str(cause), transient=cause.transient)
+        self.cause = cause
+        self.answers = answers
 
 
 class StoreFull(StoreError):

@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.errors import ConfigurationError, InvalidRequest, RateLimited, SluicegateError
-from sluicegate.limiter.limiter import Limiter, rate_limit
+from sluicegate.limiter import Limiter, rate_limit
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
 

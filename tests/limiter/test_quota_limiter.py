@@ -167,7 +167,7 @@ def test_hit_counts() -> None:
         (("5/minute", "token_buckets"), "token_buckets"),
         (("5/minute burst 10", "fixed_window"), "burst"),
         ((None, "token_bucket"), "quota: "),
-        (("5/minute", "token_bucket", "redis://localhost"), "no Redis store yet"),
+        (("5/minute", "token_bucket", "redis://localhost?size=3"), "no parameter 'size'"),
     ],
 )
 def test_a_bad_quota_fails_when_it_is_made(arguments: tuple, words: str) -> None:

@@ -32,8 +32,8 @@ def test_memory(url: str, max_counters: int) -> None:
 @pytest.mark.parametrize(
     "url, words",
     [
-        ("redis://127.0.0.1:6379", "no Redis store yet"),
-        ("rediss://user:secret@host", "no Redis store yet"),
+        ("redis+cluster://user:secret@h:7000,[::1]:7001", "no Redis Cluster store yet"),
+        ("redis+sentinel://user:secret@h:26379/main", "no Redis Sentinel store yet"),
         ("postgres://host/db", "'postgres'"),
         ("memory", "want memory://"),
         ("", "want memory://"),

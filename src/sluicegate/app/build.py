@@ -19,6 +19,7 @@ from sluicegate.doors.gateway import Gateway
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.listen import Address
+from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
 from sluicegate.stores.base import Store
@@ -98,6 +99,12 @@ def build(settings: Settings, rules_path: Path, clock: Clock) -> Application:
     """Compose; raises ConfigurationError (RulesInvalid with every problem) where that is not possible."""
     rules = RulesFile(rules_path, clock)
     ruleset = rules.load()
+    # The doors ask the limiter without awaiting it, so a store behind a network would hold up every other client.
+    scheme = settings.store.partition(":")[0].lower()
+    if scheme.startswith("redis"):
+        raise ConfigurationError(
+            f"store: {scheme}:// is for the library in this version: servers do not take a Redis store yet; use memory://"
+        )
     store = open_store(settings.store, clock)
     limiter = Limiter.from_rules(ruleset, store, clock, base_dir=rules_path.parent)
     return Application(settings, rules, ruleset, limiter, store, clock)

@@ -36,6 +36,7 @@ class Checks(Protocol):
     """The part of a limiter that a decorator needs."""
 
     def check(self, facts_or_key: Any, cost: int = 1) -> Decision: ...
+    async def acheck(self, facts_or_key: Any, cost: int = 1) -> Decision: ...
 
 
 def decorate(limiter: Checks, key: Key, cost: Cost) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -92,7 +93,7 @@ def _limit_coroutine(
     async def limited(*args: P.args, **kwargs: P.kwargs) -> Any:
         key = await _awaited(key_of(*args, **kwargs))
         cost = fixed if cost_of is None else await _awaited(cost_of(*args, **kwargs))
-        decision = _admit(limiter.check(key, cost))
+        decision = _admit(await limiter.acheck(key, cost))
         if decision.delay_us:
             await asyncio.sleep(decision.delay_us / US_PER_S)
         return await function(*args, **kwargs)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn, ParamSpec, Self, TypeVar
+from typing import NamedTuple, NoReturn, ParamSpec, Self, TypeVar, cast
 
 from sluicegate.algorithms.verdict import Brief, Outcome
 from sluicegate.bounds import BATCH_MAX, RULES_BYTES_MAX
 from sluicegate.clock import Clock, SystemClock
-from sluicegate.errors import ConfigurationError, InvalidRequest, ReceiptUnknown, StoreError
+from sluicegate.errors import ConfigurationError, InvalidRequest, PartlyDecided, ReceiptUnknown, StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.decorator import Cost, Key, decorate
 from sluicegate.limiter.engine import Engine
@@ -25,11 +25,11 @@ from sluicegate.rules.identity import IdentityResolver
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import FailurePolicy, RuleSet
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, BulkStore, Charge, Counter, HitStore, Hitter, Single, Store
+from sluicegate.stores.base import Answer, AsyncStore, BulkStore, Charge, Counter, HitStore, Hitter, Single, Store
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.urls import open_store
 
-__all__ = ["FactsOrKey", "Limiter", "Singles", "rate_limit"]
+__all__ = ["FactsOrKey", "Limiter", "Singles"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,6 +75,7 @@ class Limiter(Locked):
         self.stats = LimiterStats()
         self._store = open_store(store, clock) if isinstance(store, str) else store
         self._bulk = self._store if isinstance(self._store, BulkStore) else None
+        self._async = self._store if isinstance(self._store, AsyncStore) else None
         self._hitter: Hitter | None = None
         self._quicken()
 
@@ -171,7 +172,18 @@ class Limiter(Locked):
         self, facts_or_key: FactsOrKey, cost: int = 1, *, peek: bool = False, receipt: bool = False
     ) -> Decision:
         """``check`` for coroutines. With the memory store it never suspends: deciding takes microseconds."""
-        return self.check(facts_or_key, cost, peek=peek, receipt=receipt)
+        store = self._async
+        if store is None or not self._enabled:
+            return self.check(facts_or_key, cost, peek=peek, receipt=receipt)
+        live = self._live
+        plan = live.plan(facts_or_key, cost, peek=peek)
+        if not plan.charges:
+            return self._decide(live, plan, peek=peek, receipt=receipt)
+        try:
+            answer = await store.adecide_one(plan.charges, peek=peek)
+        except StoreError:
+            return self._decide_without_store(live, plan, peek=peek, receipt=receipt)
+        return self._concluded(live, plan, answer, peek=peek, receipt=receipt)
 
     def check_many(self, requests: Iterable[FactsOrKey | tuple[FactsOrKey, int]]) -> list[Decision]:
         """Decide requests in order, each one charged before the next is read, in one call of the store.
@@ -191,16 +203,16 @@ class Limiter(Locked):
                 raise InvalidRequest(f"requests[{index}].{error.field}", error.message) from None
         if not self._enabled:
             return [self._decide(live, plan) for plan in plans]
+        charged = [plan.charges for plan in plans if plan.charges]
+        answers: Sequence[Answer | None]
         try:
-            answers = iter(self._store.decide([plan.charges for plan in plans if plan.charges]))
+            answers = self._store.decide(charged)
+        except PartlyDecided as error:
+            answers = cast("Sequence[Answer | None]", error.answers)
         except StoreError:
-            return [
-                self._decide_without_store(live, plan)
-                if plan.charges
-                else self._counted(live.engine.conclude(plan, None))
-                for plan in plans
-            ]
-        return [self._counted(live.engine.conclude(plan, next(answers) if plan.charges else None)) for plan in plans]
+            answers = [None] * len(charged)
+        found = iter(answers)
+        return [self._conclude_one_of_many(live, plan, found) for plan in plans]
 
     def peek(self, facts_or_key: FactsOrKey, cost: int = 1) -> Decision:
         """What ``check`` would say now, without charging or creating anything. Counters are described as they stand."""
@@ -285,11 +297,11 @@ class Limiter(Locked):
         degraded = False
         try:
             now_us, singles = self._store.decide_singles(charges)
-        except StoreError:
+        except StoreError as error:
             self.stats.store_errors += 1
-            self.stats.degraded += len(charges)
             degraded = True
-            now_us, singles = self._fallback.decide_singles(charges)
+            now_us, singles, missing = self._fallback.complete_singles(charges, error)
+            self.stats.degraded += missing
         refused = 0
         for charge, (admitted, _) in zip(charges, singles):  # noqa: B905 -- as long by contract; strict costs time here
             if not admitted:
@@ -417,6 +429,9 @@ class Limiter(Locked):
                 answer = self._store.decide_one(plan.charges, peek=peek)
             except StoreError:
                 return self._decide_without_store(live, plan, peek=peek, receipt=receipt)
+        return self._concluded(live, plan, answer, peek=peek, receipt=receipt)
+
+    def _concluded(self, live: Live, plan: Plan, answer: Answer | None, *, peek: bool, receipt: bool) -> Decision:
         decision_id = self._receipt(self._store, plan, answer) if receipt and not peek else None
         return self._counted(live.engine.conclude(plan, answer, decision_id=decision_id), peek=peek)
 
@@ -426,6 +441,12 @@ class Limiter(Locked):
         answer = self._fallback.decide(plan.charges, live.policy_of, peek=peek)
         decision_id = self._receipt(self._fallback.store, plan, answer) if receipt and not peek else None
         return self._counted(live.engine.conclude(plan, answer, degraded=True, decision_id=decision_id), peek=peek)
+
+    def _conclude_one_of_many(self, live: Live, plan: Plan, answers: Iterator[Answer | None]) -> Decision:
+        answer = next(answers) if plan.charges else None
+        if plan.charges and answer is None:
+            return self._decide_without_store(live, plan)
+        return self._counted(live.engine.conclude(plan, answer))
 
     def _counted(self, decision: Decision, *, peek: bool = False) -> Decision:
         if peek:
@@ -478,20 +499,3 @@ class Limiter(Locked):
                 partial(self.stats.count_refusal, counter.name, outcome),
             )
             self.__dict__["hit"] = self._hitter.hit
-
-
-def rate_limit(
-    quota: str,
-    *,
-    key: Key = None,
-    cost: Cost = 1,
-    algorithm: str = "token_bucket",
-    store: Store | str = "memory://",
-    clock: Clock | None = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """``Limiter.from_quota(quota, ...).limit(key=key, cost=cost)``: a limit of its own for one function.
-
-    With the memory store each decorated function has its own counters. Functions that share a store share the counters
-    of equal keys; a limiter of their own ``name`` keeps them apart.
-    """
-    return Limiter.from_quota(quota, algorithm, store, clock).limit(key=key, cost=cost)

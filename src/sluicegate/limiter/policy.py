@@ -14,13 +14,16 @@ not give everybody a new allowance each time. Every node has its own, so N nodes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import msgspec
 
 from sluicegate.algorithms.verdict import Outcome, Verdict
 from sluicegate.bounds import STORE_RETRY_US
 from sluicegate.clock import Clock
+from sluicegate.errors import PartlyDecided, StoreError
 from sluicegate.rules.model import FailurePolicy
+from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Single, Store
 from sluicegate.stores.memory import MemoryStore
 
@@ -96,6 +99,26 @@ class Fallback:
     def decide_singles(self, charges: Sequence[Charge], *, peek: bool = False) -> tuple[int, list[Single]]:
         """Decide charges that belong to no rule: locally."""
         return self.store.decide_singles(charges, peek=peek)
+
+    def complete_singles(self, charges: Sequence[Charge], error: StoreError) -> tuple[int, list[Single], int]:
+        """Singles for all charges of a batch the store failed: its own, and local ones where it has none, and their number.
+
+        The time is the store's where it decided any, else this process's; local answers are estimates either way.
+        """
+        if not isinstance(error, PartlyDecided):
+            return *self.decide_singles(charges), len(charges)
+        answers = cast("Sequence[Answer | None]", error.answers)
+        missing = [charge for charge, answer in zip(charges, answers, strict=True) if answer is None]
+        now_us, local = self.decide_singles(missing)
+        singles: list[Single] = []
+        found = iter(local)
+        for answer in answers:
+            if isinstance(answer, StateAnswer):
+                now_us = answer.now_us
+                singles.append((answer.admitted, answer.states[0][1]))
+            else:
+                singles.append(next(found))
+        return now_us, singles, len(missing)
 
     def close(self) -> None:
         """Forget the local counters."""

@@ -12,7 +12,19 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 from sluicegate.algorithms.spec import OnChange, Spec, State
 from sluicegate.algorithms.verdict import Brief, Verdict
 
-__all__ = ["Answer", "BulkStore", "Charge", "Counter", "HitStore", "Hitter", "Receipt", "Request", "Single", "Store"]
+__all__ = [
+    "Answer",
+    "AsyncStore",
+    "BulkStore",
+    "Charge",
+    "Counter",
+    "HitStore",
+    "Hitter",
+    "Receipt",
+    "Request",
+    "Single",
+    "Store",
+]
 
 
 class Counter(NamedTuple):
@@ -84,7 +96,8 @@ class Store(Protocol):
 
         On a refusal nothing is charged, except that a refusing ``denied_counts`` counter is. Shadow charges
         are made only when all enforced ones pass and the shadow would. ``peek`` decides and charges nothing.
-        Raises StoreError where no answer is had.
+        Raises StoreError where no answer is had, and PartlyDecided where only some requests have one. A store that is
+        reached over a network may cut a large batch into several steps, each with its own reading of time.
         """
         ...
 
@@ -95,7 +108,8 @@ class Store(Protocol):
     def decide_singles(self, charges: Sequence[Charge], *, peek: bool = False) -> tuple[int, list[Single]]:
         """``decide`` for a batch of requests of one charge each: ``(now_us, one Single per charge)``.
 
-        The lean form for callers that describe the answers themselves. Their counters are not shadow.
+        The lean form for callers that describe the answers themselves. Their counters are not shadow. Of PartlyDecided,
+        ``answers`` are Answers here too.
         """
         ...
 
@@ -139,6 +153,15 @@ class HitStore(Protocol):
         counters, refusals that are charged. ``refused`` is called for each refusal it gives itself, and must not call the
         store.
         """
+        ...
+
+
+@runtime_checkable
+class AsyncStore(Protocol):
+    """An optional ability: deciding for coroutines without blocking their event loop."""
+
+    async def adecide_one(self, request: Request, *, peek: bool = False) -> Answer:
+        """``Store.decide_one``; where the caller is cancelled, the charge may have been made."""
         ...
 
 

@@ -18,23 +18,40 @@ longer than ``SUBJECT_CHARS_MAX`` is replaced by ``#`` and its SHA-256, so a key
 share a counter only if SHA-256 collides.
 
 A dimension that is not known never becomes a part: the caller leaves the whole subject out (see ``OnMissing``).
+
+In Redis the parts stand in another order, and the subject is a keyed digest unless asked otherwise:
+
+    rl1:default:{ZtvGp0x2AcmNj1BqW5TfXg}:login:sliding_window:60000000/6:0
 """
 
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable
 from hashlib import sha256
+from hmac import digest as hmac_digest
 from urllib.parse import quote_from_bytes
 
 from sluicegate.bounds import SUBJECT_CHARS_MAX, SUBJECT_MEMO_MAX
 
-__all__ = ["EVERYBODY", "PartMemo", "counter_key", "counter_prefix", "escape", "join_parts", "subject_of"]
+__all__ = [
+    "EVERYBODY",
+    "PartMemo",
+    "SubjectDigests",
+    "counter_key",
+    "counter_prefix",
+    "escape",
+    "join_parts",
+    "redis_frame",
+    "subject_of",
+]
 
 EVERYBODY = "*"
 """The subject of a counter that all requests share."""
 
 _JOIN = "|"
+_DIGEST_BYTES = 16
 _SAFE_VALUE = "/:@=+,* "
 _SAFE = re.compile(rf"[A-Za-z0-9_.~\-{_SAFE_VALUE}]{{1,{SUBJECT_CHARS_MAX}}}+", re.ASCII)
 
@@ -108,3 +125,33 @@ def _dimension_prefix(name: str) -> str:
 def _encode(text: str) -> bytes:
     """UTF-8, with lone surrogates kept apart, so that every str has its own bytes."""
     return text.encode("utf-8", "surrogatepass")
+
+
+def redis_frame(prefix: str) -> tuple[str, str]:
+    """What stands before and after the subject in the key of a Redis store, from a ``counter_prefix``.
+
+    Only the subject is in braces, so all counters of one subject have one hash slot.
+    """
+    namespace, rest = prefix.split(":", 1)
+    return f"rl1:{namespace}:{{", f"}}:{rest[:-1]}"
+
+
+class SubjectDigests(dict[str, str]):
+    """The digest of every subject seen: HMAC-SHA-256 under ``secret``, cut to 16 bytes, as 22 URL-safe characters.
+
+    Whoever reads the keys of a store learns no client's name, and without the secret cannot try names out. A full memo is
+    emptied: a subject costs 2 microseconds to learn.
+    """
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def __missing__(self, subject: str) -> str:
+        digest = hmac_digest(self._secret, _encode(subject), "sha256")[:_DIGEST_BYTES]
+        text = urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+        if len(self) >= SUBJECT_MEMO_MAX:
+            self.clear()
+        self[subject] = text
+        return text

@@ -12,30 +12,43 @@ from sluicegate.stores.memory import MemoryStore
 
 __all__ = ["open_store"]
 
-_PLANNED = {"redis": "Redis", "rediss": "Redis", "redis+cluster": "Redis Cluster", "redis+sentinel": "Redis Sentinel"}
+_REDIS = ("redis", "rediss", "redis+unix")
+_PLANNED = {"redis+cluster": "Redis Cluster", "redis+sentinel": "Redis Sentinel"}
 
 
 def open_store(url: str, clock: Clock) -> Store:
     """The store that ``url`` names.
 
-    ``memory://`` keeps counters in this process; ``memory://?max_counters=N`` bounds them. ``clock`` dates the counters
-    of a store that has no time of its own. Raises ConfigurationError for anything else; credentials in a URL are never
-    part of a message.
+    ``memory://`` keeps counters in this process; ``memory://?max_counters=N`` bounds them. ``redis://``, ``rediss://`` and
+    ``redis+unix://`` share them (``RedisSettings.from_url`` says what such a URL may hold); the store is tried for up to a
+    second, and one that is absent is no error here: every call tries again. ``clock`` dates the counters of a store that
+    has no time of its own. Raises ConfigurationError for anything else, MissingExtra where the extra ``redis`` is not
+    installed; credentials in a URL are never part of a message.
     """
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise ConfigurationError(f"store: not a URL ({error}); want memory://") from None
+        raise ConfigurationError(f"store: not a URL ({error}); want memory:// or redis://") from None
+    if parts.scheme in _REDIS:
+        return _open_redis(url, clock)
     if parts.scheme in _PLANNED:
         raise ConfigurationError(
             f"store: {parts.scheme}:// is not available, this version has no {_PLANNED[parts.scheme]} store yet; "
-            "use memory://"
+            "use redis:// or memory://"
         )
     if parts.scheme != "memory":
-        raise ConfigurationError(f"store: want memory://, got a URL with the scheme {parts.scheme!r}")
+        raise ConfigurationError(f"store: want memory:// or redis://, got a URL with the scheme {parts.scheme!r}")
     if parts.netloc or parts.path.strip("/") or parts.fragment:
         raise ConfigurationError("store: memory:// takes no host, path or fragment, only ?max_counters=N")
     return MemoryStore(clock, max_counters=_max_counters(parts.query))
+
+
+def _open_redis(url: str, clock: Clock) -> Store:
+    from sluicegate.stores.redis import RedisStore
+
+    store = RedisStore(url, clock=clock)
+    store.warm()
+    return store
 
 
 def _max_counters(query: str) -> int:

@@ -1,0 +1,10 @@
+"""Counters in Redis or Valkey, shared by all processes that use it. Needs the extra ``redis``."""
+
+from __future__ import annotations
+
+from sluicegate.stores.redis.async_store import AsyncRedisStore
+from sluicegate.stores.redis.settings import RedisSettings
+from sluicegate.stores.redis.stats import RedisStats
+from sluicegate.stores.redis.store import RedisStore
+
+__all__ = ["AsyncRedisStore", "RedisSettings", "RedisStats", "RedisStore"]

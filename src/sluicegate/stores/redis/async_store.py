@@ -1,0 +1,157 @@
+"""The Redis store for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Sequence
+from typing import Any, NoReturn, Self, TypeVar
+
+from sluicegate.clock import US_PER_MS, US_PER_S, Clock, SystemClock
+from sluicegate.errors import StoreError
+from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
+from sluicegate.stores.redis.async_link import AsyncLink, AsyncLinks
+from sluicegate.stores.redis.calls import Calls, Command, Steps
+from sluicegate.stores.redis.faults import fault_of, is_noscript
+from sluicegate.stores.redis.link import ReplyError, packed
+from sluicegate.stores.redis.secret import Subjects
+from sluicegate.stores.redis.settings import RedisSettings
+from sluicegate.stores.redis.stats import RedisStats
+
+__all__ = ["AsyncRedisStore"]
+
+R = TypeVar("R")
+
+
+class AsyncRedisStore:
+    """``RedisStore`` with the same calls as coroutines, and the same guarantees. Usable from any event loop.
+
+    Each loop has connections of its own. A cancelled call counts as sent: it may have been charged.
+    """
+
+    def __init__(
+        self, settings: RedisSettings | str, *, clock: Clock | None = None, time_source: Clock | None = None
+    ) -> None:
+        if isinstance(settings, str):
+            settings = RedisSettings.from_url(settings)
+        subjects = Subjects(plain=settings.plain_keys, secret=settings.key_secret)
+        calls = Calls(subjects, clock or SystemClock(), settings.address, time_source)
+        self._set(settings, subjects, calls, RedisStats())
+
+    @classmethod
+    def sharing(cls, settings: RedisSettings, subjects: Subjects, calls: Calls, stats: RedisStats) -> Self:
+        """The asynchronous side of a store that has these already."""
+        store = cls.__new__(cls)
+        store._set(settings, subjects, calls, stats)
+        return store
+
+    def _set(self, settings: RedisSettings, subjects: Subjects, calls: Calls, stats: RedisStats) -> None:
+        self.settings = settings
+        self.stats = stats
+        self._subjects = subjects
+        self._calls = calls
+        self._monotonic = SystemClock()
+        self._timeout_s = settings.timeout_ms * US_PER_MS / US_PER_S
+        self._links: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncLinks] = weakref.WeakKeyDictionary()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"AsyncRedisStore({self.settings.address!r}, db={self.settings.db})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an AsyncRedisStore cannot be pickled: connections belong to one process")
+
+    async def decide(self, requests: Sequence[Request], *, peek: bool = False) -> list[Answer]:
+        """Decide a batch in order. Raises PartlyDecided where some requests have no answer. See ``Store.decide``."""
+        return await self._perform(self._calls.decide(requests, peek=peek)) if requests else []
+
+    async def decide_one(self, request: Request, *, peek: bool = False) -> Answer:
+        """Decide one request."""
+        return await self._perform(self._calls.decide_one(request, peek=peek))
+
+    async def decide_singles(self, charges: Sequence[Charge], *, peek: bool = False) -> tuple[int, list[Single]]:
+        """Decide a batch of requests of one charge each. See ``decide``."""
+        return await self._perform(self._calls.decide_singles(charges, peek=peek))
+
+    async def refund(self, receipts: Sequence[Receipt]) -> int:
+        """Give back what is due. See ``Store.refund``."""
+        return await self._perform(self._calls.refund(receipts)) if receipts else 0
+
+    async def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
+        """Forget these counters, unreadable ones too; returns how many keys existed."""
+        return await self._perform(self._calls.reset(keys)) if keys else 0
+
+    async def close(self) -> None:
+        """Close the connections of all loops; every later call but ``close`` raises StoreError."""
+        self.close_soon()
+        # A closed transport is told so by its loop.
+        await asyncio.sleep(0)
+
+    def close_soon(self) -> None:
+        """``close`` from anywhere: connections of other loops are closed by those."""
+        self._closed = True
+        for loop, links in list(self._links.items()):
+            links.closed = True
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(links.close)
+
+    async def _perform(self, steps: Steps[R]) -> R:
+        """Send what ``steps`` yields on one connection, all within the deadline."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._timeout_s
+        links = self._links.get(loop)
+        if self._closed:
+            raise StoreError("the Redis store is closed", transient=False)
+        if links is None:
+            links = self._links[loop] = AsyncLinks(self.settings, self.stats)
+        link = await links.take(deadline_s)
+        try:
+            if not self._subjects.ready:
+                await self._learn_secret(link, deadline_s)
+            command = next(steps)
+            while True:
+                try:
+                    reply = await self._ask(link, command, deadline_s)
+                except StoreError as error:
+                    # The operation may have decided a part before: it gets the error where it waits.
+                    command = steps.throw(error)
+                else:
+                    command = steps.send(reply)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+        finally:
+            links.give(link)
+
+    async def _ask(self, link: AsyncLink, command: Command, deadline_s: float) -> Any:
+        """The reply to one command; the check of the key secret rides along where it is due."""
+        commands = [command.parts()]
+        now_us = self._monotonic.monotonic_us()
+        if self._subjects.due(now_us):
+            commands.insert(0, self._subjects.command)
+        *before, reply = await self._exchange(link, commands, deadline_s)
+        if before:
+            self._subjects.learn(before[0], now_us)
+        if is_noscript(reply):
+            # Nothing was done, so this is not a repetition.
+            self.stats.loads += 1
+            (reply,) = await self._exchange(link, [command.parts_in_full()], deadline_s)
+        if isinstance(reply, ReplyError):
+            self.stats.errors += 1
+            raise fault_of(str(reply), self.settings.address)
+        return reply
+
+    async def _learn_secret(self, link: AsyncLink, deadline_s: float) -> None:
+        (found,) = await self._exchange(link, [self._subjects.command], deadline_s)
+        if isinstance(found, ReplyError):
+            raise fault_of(str(found), self.settings.address)
+        self._subjects.learn(found, self._monotonic.monotonic_us())
+
+    async def _exchange(self, link: AsyncLink, commands: Sequence[tuple[Any, ...]], deadline_s: float) -> list[Any]:
+        self.stats.calls += len(commands)
+        try:
+            return await link.exchange(packed(commands), len(commands), deadline_s)
+        except OSError as error:
+            self.stats.lost += 1
+            what = "does not answer in time" if isinstance(error, TimeoutError) else f"is lost ({error})"
+            raise StoreError(f"Redis at {self.settings.address} {what}") from None

@@ -1,0 +1,36 @@
+"""What Redis answers instead of a decision, as this package's errors."""
+
+from __future__ import annotations
+
+from sluicegate.errors import StoreError
+
+__all__ = ["fault_of", "is_noscript"]
+
+# By the first word of the reply: what passes without anybody changing anything.
+_TRANSIENT = frozenset(
+    (
+        "ASK",
+        "BUSY",
+        "CLUSTERDOWN",
+        "LOADING",
+        "MASTERDOWN",
+        "MISCONF",
+        "MOVED",
+        "NOREPLICAS",
+        "OOM",
+        "READONLY",
+        "TRYAGAIN",
+        "UNBLOCKED",
+    )
+)
+
+
+def is_noscript(reply: object) -> bool:
+    """Whether a reply says that the server does not know the script, in whatever words around it."""
+    return isinstance(reply, Exception) and "NOSCRIPT" in str(reply)
+
+
+def fault_of(text: str, where: str) -> StoreError:
+    """The StoreError for an error reply of the server at ``where``."""
+    word = text.split(" ", 1)[0].removeprefix("-")
+    return StoreError(f"Redis at {where} answers {text[:200]!r}", transient=word in _TRANSIENT)

@@ -1,0 +1,214 @@
+"""Connections to a Redis, one caller at a time.
+
+redis-py connects, authenticates and selects the database; the socket is then used directly, because a decision has *one*
+deadline for everything it sends and receives, and because nothing may be sent twice: a library that repeats a command after a
+lost reply would charge twice.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, cast
+
+from sluicegate.bounds import REDIS_CONNECTIONS_MAX, REDIS_IDLE_CHECK_US, REDIS_READ_BYTES
+from sluicegate.clock import US_PER_S, Clock
+from sluicegate.errors import MissingExtra, StoreError
+from sluicegate.stores.locks import Locked
+from sluicegate.stores.redis.settings import RedisSettings
+from sluicegate.stores.redis.stats import RedisStats
+
+try:
+    import hiredis
+    import redis.connection
+    import redis.exceptions
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+except ImportError:
+    raise MissingExtra("redis", "a Redis store") from None
+
+__all__ = ["NOTHING", "Link", "Links", "Reader", "ReplyError", "connection_options", "new_reader", "packed"]
+
+_LAST_LOOK_S = 0.000_5
+"""How long a socket is waited for where the deadline has passed: what arrived meanwhile is taken, nothing else."""
+
+
+class Reader(Protocol):
+    """What is used of a hiredis reader."""
+
+    def feed(self, data: bytes | bytearray | memoryview, offset: int = 0, length: int = -1, /) -> None: ...
+    def gets(self) -> Any: ...
+
+
+class ReplyError(Exception):
+    """An error reply, as the reader returns it."""
+
+
+NOTHING: Final = object()
+"""What a reader gives where the next reply is not complete."""
+
+
+def new_reader() -> Reader:
+    """A parser of replies: errors come as ReplyError objects, what is incomplete as ``NOTHING``."""
+    return cast("Reader", hiredis.Reader(replyError=ReplyError, notEnoughData=NOTHING))
+
+
+def connection_options(settings: RedisSettings) -> dict[str, Any]:
+    """What the connection classes of redis-py take, without timeouts; their retries are off."""
+    options: dict[str, Any] = {
+        "db": settings.db,
+        "username": settings.username,
+        "password": settings.password,
+        "protocol": 2,
+        "driver_info": None,
+        "client_name": "sluicegate",
+    }
+    if settings.path is not None:
+        return {**options, "path": settings.path}
+    options |= {"host": settings.host, "port": settings.port}
+    if settings.tls:
+        options |= {"ssl_ca_certs": settings.ca_certs, "ssl_check_hostname": True}
+    return options
+
+
+def _kind(settings: RedisSettings) -> Any:
+    if settings.path is not None:
+        return redis.connection.UnixDomainSocketConnection
+    return redis.connection.SSLConnection if settings.tls else redis.connection.Connection
+
+
+class Link:
+    """One connection. ``idle_since_us``: monotonic time at which it was last given back.
+
+    ``broken``: an exchange did not end, so the next reply would belong to it.
+    """
+
+    __slots__ = ("_buffer", "_reader", "_sock", "broken", "idle_since_us")
+
+    def __init__(self, settings: RedisSettings, timeout_s: float) -> None:
+        """Connect within about ``timeout_s`` (a name lookup has no timeout of its own). Raises StoreError."""
+        connection = _kind(settings)(
+            **connection_options(settings),
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 0),
+        )
+        try:
+            connection.connect()
+        except redis.exceptions.RedisError as error:
+            fixed = isinstance(error, redis.exceptions.AuthenticationError)
+            raise StoreError(f"no connection to Redis at {settings.address}: {error}", transient=not fixed) from None
+        # The socket is ours from here on; the connection object would close it with itself.
+        self._sock = cast("socket.socket", connection._sock)
+        connection._sock = None
+        self._sock.setblocking(True)
+        self._reader = new_reader()
+        self._buffer = bytearray(REDIS_READ_BYTES)
+        self.idle_since_us = 0
+        self.broken = False
+
+    def exchange(self, data: bytes, replies: int, deadline_us: int, clock: Clock) -> list[Any]:
+        """Send ``data``, whole commands, and read so many replies until the monotonic ``deadline_us``.
+
+        Raises OSError (TimeoutError included), and the link is broken then. Where the deadline has passed when the
+        socket is looked at, what has arrived is still taken: a late process does not make a late store.
+        """
+        sock, reader, buffer = self._sock, self._reader, self._buffer
+        self.broken = True
+        sock.settimeout(max((deadline_us - clock.monotonic_us()) / US_PER_S, _LAST_LOOK_S))
+        sock.sendall(data)
+        found: list[Any] = []
+        late = False
+        while True:
+            while (reply := reader.gets()) is not NOTHING:
+                found.append(reply)
+                if len(found) == replies:
+                    self.broken = False
+                    return found
+            if late:
+                raise TimeoutError
+            left_us = deadline_us - clock.monotonic_us()
+            late = left_us <= 0
+            sock.settimeout(max(left_us / US_PER_S, _LAST_LOOK_S))
+            length = sock.recv_into(buffer)
+            if not length:
+                raise ConnectionResetError("closed by the server")
+            reader.feed(buffer, 0, length)
+
+    def is_quiet(self) -> bool:
+        """Whether the idle connection is still open: a closed one can be read from, and so can one with stray data."""
+        poller = select.poll()
+        poller.register(self._sock, select.POLLIN)
+        return not poller.poll(0)
+
+    def close(self) -> None:
+        """Close the socket; nothing is sent."""
+        self._sock.close()
+
+
+class Links(Locked):
+    """The connections of one process: made when needed, kept for the next caller, at most ``REDIS_CONNECTIONS_MAX``.
+
+    The one used last is used next. A forked child makes its own.
+    """
+
+    __slots__ = ("_clock", "_free", "_idle", "_settings", "_stats", "closed")
+
+    def __init__(self, settings: RedisSettings, clock: Clock, stats: RedisStats) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._stats = stats
+        self._idle: list[Link] = []
+        self.closed = False
+        super().__init__()
+
+    def take(self, deadline_us: int) -> Link:
+        """An open connection. Raises StoreError where none is had in time."""
+        left_s = max((deadline_us - self._clock.monotonic_us()) / US_PER_S, 0)
+        if not self._free.acquire(timeout=left_s):
+            raise StoreError(f"all {REDIS_CONNECTIONS_MAX} connections to Redis are in use")
+        try:
+            while True:
+                try:
+                    link = self._idle.pop()
+                except IndexError:
+                    now_us = self._clock.monotonic_us()
+                    self._stats.connects += 1
+                    return Link(self._settings, max((deadline_us - now_us) / US_PER_S, _LAST_LOOK_S))
+                if self._clock.monotonic_us() - link.idle_since_us < REDIS_IDLE_CHECK_US or link.is_quiet():
+                    return link
+                link.close()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def give(self, link: Link) -> None:
+        """Give back what ``take`` gave; a broken connection is closed."""
+        if link.broken or self.closed:
+            link.close()
+        else:
+            link.idle_since_us = self._clock.monotonic_us()
+            self._idle.append(link)
+        self._free.release()
+
+    def close(self) -> None:
+        """Close all that are idle; those in use are closed when they are given back."""
+        self.closed = True
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def _renew_lock(self) -> None:
+        # In a forked child the connections are the parent's: closing our copy of the sockets sends nothing.
+        super()._renew_lock()
+        self._free = threading.Semaphore(REDIS_CONNECTIONS_MAX)
+        self._close_idle()
+
+
+def packed(commands: Sequence[tuple[Any, ...]]) -> bytes:
+    """Commands of bytes, str and int as they go over the wire."""
+    return b"".join(map(hiredis.pack_command, commands))

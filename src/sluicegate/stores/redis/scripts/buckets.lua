@@ -1,0 +1,201 @@
+-- Token bucket and leaky bucket, as sluicegate.algorithms has them: the time at which the bucket is full again (the queue
+-- empty), in whole microseconds and a remainder in units of 1/tokens of one. Costs and drains come in the same form, made by
+-- the caller, so that deciding is adding and comparing.
+--
+--   d[7] tokens  d[8] period_us  d[9], d[10] the full drain  d[11], d[12] the longest queue a request may join (leaky bucket)
+--   d[13] numbers a text has: 3 of a token bucket, 5 of a leaky one
+-- State: us, rem; of a leaky bucket also mark, the time of the last charge, or -1 - time where it cannot be given back.
+
+local function make_bucket(leaky)
+  local bucket = {}
+
+  local function state_of(us, rem, mark, born)
+    return { us = us, rem = rem, mark = mark, born = born }
+  end
+
+  local function marked(mark)
+    local latest = mark < 0 and -1 - mark or mark
+    return now > latest and now or -1 - latest
+  end
+
+  local function spent(mark)
+    return mark and (mark < 0 and mark or -1 - mark)
+  end
+
+  -- base + (us, rem), for a remainder below 2 * tokens.
+  local function later(d, base, us, rem)
+    us = base + us
+    if rem >= d[7] then
+      return us + 1, rem - d[7]
+    end
+    return us, rem
+  end
+
+  local function above(us, rem, other_us, other_rem)
+    return us > other_us or (us == other_us and rem > other_rem)
+  end
+
+  -- What is used of the bucket, in the same form; a state from before a step of the clock counts as all of it.
+  local function used(d, s)
+    if not s or s.us < now then
+      return 0, 0
+    end
+    if above(s.us - BEHIND_US, s.rem, now + d[9], d[10]) then
+      return d[9], d[10]
+    end
+    return s.us - now, s.rem
+  end
+
+  function bucket.read(d, key)
+    local text, err = fetch(key)
+    if not text then
+      return nil, err
+    end
+    local start = #d[2]
+    if sub(text, 1, start) == d[2] then
+      local born, us, rem, mark
+      if leaky then
+        born, us, rem, mark = match(text, '^(%d+) (%d+) (%d+) (%-?%d+)$', start + 1)
+        mark = tonumber(mark)
+      else
+        born, us, rem = match(text, '^(%d+) (%d+) (%d+)$', start + 1)
+      end
+      us, rem, born = tonumber(us), tonumber(rem), tonumber(born)
+      if us and us < EXACT and rem < d[7] and born < EXACT then
+        return state_of(us, rem, mark, born)
+      end
+      return nil, UNREADABLE
+    end
+    local old, state = split(text)
+    if not old or #old ~= d[13] or #state ~= (leaky and 4 or 3) or old[2] < 1 or old[3] < 1 or state[3] >= old[2] then
+      return nil, UNREADABLE
+    end
+    local s = state_of(state[2], state[3], state[4], state[1])
+    s.old = old
+    return s
+  end
+
+  -- The state under the numbers of d: tokens used stay used, or their share does; rounded up, at most one full drain.
+  function bucket.carry(d, s)
+    local capacity, tokens, period = s.old[1], s.old[2], s.old[3]
+    if d[5] == 2 or s.us < now then
+      return nil
+    end
+    local drain = big_mul(big_of(capacity), big_of(period))
+    local units = big_add(big_mul(big_of(s.us - now), big_of(tokens)), big_of(s.rem))
+    if big_less(drain, units) then
+      units = drain
+    end
+    local new_drain = big_mul(big_of(d[6]), big_of(d[8]))
+    local quotient, rest
+    if d[5] == 1 then
+      quotient, rest = big_div(big_mul(units, new_drain), drain)
+    else
+      quotient, rest = big_div(big_mul(units, big_of(d[8])), big_of(period))
+    end
+    if #rest > 1 or rest[1] > 0 then
+      quotient = big_add(quotient, { 1 })
+    end
+    if big_less(new_drain, quotient) then
+      quotient = new_drain
+    end
+    local whole, rem = big_div(quotient, big_of(d[7]))
+    whole, rem = big_number(whole), big_number(rem)
+    if whole == 0 and rem == 0 then
+      return nil
+    end
+    return state_of(now + whole, rem, spent(s.mark), s.born)
+  end
+
+  -- us, rem: the cost; us is -1 where it is above the capacity.
+  function bucket.admit(d, s, _, us, rem)
+    if us < 0 then
+      return nil
+    end
+    local base, base_rem, mark, born = now, 0, now, now
+    if s then
+      born = s.born
+      if leaky then
+        mark = marked(s.mark)
+      end
+      if s.us >= now then
+        if leaky and above(s.us, s.rem, now + d[11], d[12]) then
+          return nil
+        end
+        base, base_rem = s.us, s.rem
+      end
+    end
+    us, rem = later(d, base, us, base_rem + rem)
+    if above(us, rem, now + d[9], d[10]) then
+      return nil
+    end
+    return state_of(us, rem, leaky and mark or nil, born)
+  end
+
+  function bucket.clamp(d, s)
+    if above(s.us - BEHIND_US, s.rem, now + d[9], d[10]) then
+      return state_of(now + d[9], d[10], spent(s.mark), s.born)
+    end
+    return s
+  end
+
+  -- The state after a refused charge that counts: at most one full drain, and no less than before.
+  function bucket.refused(d, s, _, us, rem)
+    local used_us, used_rem = used(d, s)
+    us, rem = later(d, used_us, us, used_rem + rem)
+    if above(us, rem, d[9], d[10]) then
+      us, rem = d[9], d[10]
+    end
+    if above(used_us, used_rem, us, rem) then
+      us, rem = used_us, used_rem
+    end
+    local mark
+    if leaky then
+      mark = s and spent(marked(s.mark)) or -1 - now
+    end
+    return state_of(now + us, rem, mark, s and s.born or now)
+  end
+
+  -- A token bucket gives back the cost less what time has; a leaky one its slot, while that is the last.
+  function bucket.refund(d, s, _, us, rem, charged_us)
+    if s.us < now or (s.us == now and s.rem == 0) then
+      return s
+    end
+    local mark
+    if leaky then
+      if s.mark ~= charged_us then
+        return s
+      end
+      mark = -1 - s.mark
+    else
+      us = us - math.max(now - charged_us, 0)
+      if us < 0 or (us == 0 and rem == 0) then
+        return s
+      end
+      s = bucket.clamp(d, s)
+    end
+    us, rem = s.us - us, s.rem - rem
+    if rem < 0 then
+      us, rem = us - 1, rem + d[7]
+    end
+    return state_of(us, rem, mark, s.born)
+  end
+
+  function bucket.write(d, key, s)
+    local ttl_us = 2 * math.max(d[9] + 1, s.us - now)
+    if leaky then
+      store(key, format('%s%.0f %.0f %.0f %.0f', d[2], s.born, s.us, s.rem, s.mark), ttl_us)
+    else
+      store(key, format('%s%.0f %.0f %.0f', d[2], s.born, s.us, s.rem), ttl_us)
+    end
+  end
+
+  function bucket.show(_, s)
+    if s then
+      return { s.us, s.rem, s.mark }
+    end
+    return {}
+  end
+
+  return bucket
+end

