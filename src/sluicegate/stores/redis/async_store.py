@@ -87,6 +87,13 @@ class AsyncRedisStore:
         # A closed transport is told so by its loop.
         await asyncio.sleep(0)
 
+    async def disconnect(self) -> None:
+        """Close the idle connections of the running event loop, which must be done before it ends; new ones are made when needed."""
+        links = self._links.pop(asyncio.get_running_loop(), None)
+        if links is not None:
+            links.close()
+            await asyncio.sleep(0)
+
     def close_soon(self) -> None:
         """``close`` from anywhere: connections of other loops are closed by those."""
         self._closed = True

@@ -63,7 +63,6 @@ def connection_options(settings: RedisSettings) -> dict[str, Any]:
         "password": settings.password,
         "protocol": 2,
         "driver_info": None,
-        "client_name": "sluicegate",
     }
     if settings.path is not None:
         return {**options, "path": settings.path}

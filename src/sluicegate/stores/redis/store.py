@@ -72,8 +72,12 @@ class RedisStore:
         """``decide_one`` for coroutines: waits without blocking the event loop."""
         return await self._async.decide_one(request, peek=peek)
 
+    async def disconnect(self) -> None:
+        """Close the connections of the running event loop, before that ends; the store stays usable."""
+        await self._async.disconnect()
+
     async def aclose(self) -> None:
-        """``close``, and the connections of the running event loop."""
+        """``close``, for coroutines: the connections of the running event loop are closed when it returns."""
         await self._async.close()
         self.close()
 

@@ -1,0 +1,333 @@
+"""What happens between the store and the server: lost replies, slow and absent servers, credentials, the key secret."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from sluicegate.algorithms import TokenBucket
+from sluicegate.clock import SystemClock
+from sluicegate.errors import StoreError
+from sluicegate.limiter import Limiter
+from sluicegate.stores.base import Counter
+from sluicegate.stores.keys import counter_prefix
+from sluicegate.stores.redis import AsyncRedisStore, RedisStore
+
+BUCKET = TokenBucket(100, 1, 3_600_000_000)
+COUNTER = Counter("rule", BUCKET, counter_prefix("wire", "rule", BUCKET.algorithm, BUCKET.shape))
+ONE = ((COUNTER, "ip:192.0.2.1", 1),)
+
+Open = Callable[..., RedisStore]
+
+
+def left(store: RedisStore) -> int:
+    """What is left in the counter."""
+    return store.decide_one([(COUNTER, "ip:192.0.2.1", 0)], peek=True).verdicts()[0].remaining
+
+
+def test_a_lost_reply_costs_one_charge(open_store: Open, proxy) -> None:
+    """The server charges, the reply is cut: the caller gets an error and exactly one cost has moved."""  # P54
+    direct, store = open_store(), RedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=5000")
+    store.warm()
+    assert store.decide_one(ONE).admitted
+    for lost in range(1, 4):
+        proxy.cut_replies = 1
+        with pytest.raises(StoreError, match="is lost") as caught:
+            store.decide_one(ONE)
+        assert caught.value.transient
+        assert left(direct) == 99 - lost
+    assert store.decide_one(ONE).verdicts()[0].remaining == 95
+    store.close()
+
+
+async def test_a_lost_reply_costs_one_charge_of_a_coroutine(open_store: Open, proxy) -> None:
+    """The same for the asynchronous store."""  # P54
+    direct, store = open_store(), AsyncRedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=5000")
+    assert (await store.decide_one(ONE)).admitted
+    for lost in range(1, 4):
+        proxy.cut_replies = 1
+        with pytest.raises(StoreError, match="is lost"):
+            await store.decide_one(ONE)
+        assert left(direct) == 99 - lost
+    assert (await store.decide_one(ONE)).verdicts()[0].remaining == 95
+    await store.close()
+
+
+def test_a_stalled_server_is_given_up_at_the_deadline(open_store: Open, proxy) -> None:
+    """Nothing comes back: the call fails after ``timeout_ms``, and the connection is not used again."""  # T81, T77
+    open_store()
+    store = RedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=100")
+    store.warm()
+    proxy.passing.clear()
+    clock = SystemClock()
+    for _ in range(3):
+        began_us = clock.monotonic_us()
+        with pytest.raises(StoreError, match=r"in time|no connection") as caught:
+            store.decide_one(ONE)
+        assert caught.value.transient
+        assert clock.monotonic_us() - began_us < 400_000
+    proxy.passing.set()
+    assert left(store) <= 100
+    store.close()
+
+
+async def test_a_stalled_server_is_given_up_by_a_coroutine(proxy) -> None:
+    """The asynchronous call fails after ``timeout_ms`` too, and the event loop goes on meanwhile."""
+    store = AsyncRedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=150")
+    await store.decide_one(ONE)
+    proxy.passing.clear()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
+
+    ticker = asyncio.create_task(tick())
+    with pytest.raises(StoreError, match="in time"):
+        await store.decide_one(ONE)
+    assert loop.time() - began < 0.5
+    assert ticks >= 3
+    ticker.cancel()
+    proxy.passing.set()
+    assert (await store.decide_one(ONE)).admitted
+    await store.close()
+
+
+async def test_a_late_event_loop_is_not_a_late_store(server) -> None:
+    """Where the loop was held up past the deadline, the reply that lies in the socket is still taken."""
+    store = AsyncRedisStore(server.url.replace("5000", "60"))
+    await store.decide_one(ONE)
+    call = asyncio.create_task(store.decide_one(ONE))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    threading.Event().wait(0.2)
+    assert (await call).verdicts()[0].remaining == 98
+    await store.close()
+
+
+class LateClock(SystemClock):
+    """A clock that jumps by a minute at its third reading from now."""
+
+    def __init__(self) -> None:
+        self.readings = -1_000
+
+    def monotonic_us(self) -> int:
+        self.readings += 1
+        return super().monotonic_us() + (60_000_000 if self.readings >= 3 else 0)
+
+
+def test_a_late_process_is_not_a_late_store(open_store: Open) -> None:
+    """Where the process was held up between sending and receiving, the reply is still taken."""
+    store = open_store()
+    store.decide_one(ONE)
+    link = store._links.take(SystemClock().monotonic_us() + 1_000_000)
+    clock = LateClock()
+    deadline_us = clock.monotonic_us() + 1_000_000
+    link._sock.sendall(b"PING\r\nPING\r\n")
+    threading.Event().wait(0.05)
+    clock.readings = 1
+    assert link.exchange(b"", 2, deadline_us, clock) == [b"PONG", b"PONG"]
+    store._links.give(link)
+
+
+def test_connections_closed_while_idle_are_replaced(open_store: Open, server) -> None:
+    """A server that closed idle connections, as one that restarted has, costs no decision."""
+    store = open_store()
+    store.decide_one(ONE)
+    with contextlib.closing(server.client()) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+    threading.Event().wait(0.03)
+    assert store.decide_one(ONE).verdicts()[0].remaining == 98
+    assert store.stats.connects == 2
+
+
+def test_one_connection_serves_one_thread(open_store: Open) -> None:
+    """Calls of a thread use one connection, made once; eight threads at once never get each other's replies."""
+    store = open_store()
+    for _ in range(20):
+        store.decide_one(ONE)
+    assert store.stats.connects == 1
+    counters = [
+        Counter(f"r{i}", TokenBucket(1_000 + i, 1, 3_600_000_000), counter_prefix("wire", f"r{i}", "token_bucket", "-"))
+        for i in range(8)
+    ]
+    wrong: list[object] = []
+
+    def work(counter: Counter) -> None:
+        for i in range(100):
+            remaining = store.decide_one([(counter, "s", 1)]).verdicts()[0].remaining
+            if remaining != counter.spec.capacity - 1 - i:
+                wrong.append((counter.name, i, remaining))
+
+    threads = [threading.Thread(target=work, args=(counter,)) for counter in counters]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert store.stats.connects <= 9
+
+
+async def test_a_cancelled_call_does_not_shift_replies(server) -> None:
+    """After a call was cancelled in flight the next one gets its own reply."""
+    store = AsyncRedisStore(server.url)
+    await store.decide_one(ONE)
+    for _ in range(5):
+        call = asyncio.create_task(store.decide_one(ONE))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    counter = COUNTER._replace(prefix=counter_prefix("wire", "other", "token_bucket", "-"))
+    assert (await store.decide_one([(counter, "s", 7)])).verdicts()[0].remaining == 93
+    await store.close()
+
+
+def test_event_loops_have_connections_of_their_own(server) -> None:
+    """One store serves one event loop after the other."""
+    store = RedisStore(server.url)
+
+    async def decide() -> int:
+        try:
+            return (await store.adecide_one(ONE)).verdicts()[0].remaining
+        finally:
+            await store.disconnect()
+
+    assert [asyncio.run(decide()) for _ in range(3)] == [99, 98, 97]
+    store.close()
+
+
+def test_a_forked_child_connects_anew(open_store: Open) -> None:
+    """Parent and child decide at the same time without reading each other's replies."""
+    store = open_store()
+    store.decide_one(ONE)
+    child = os.fork()
+    if child == 0:
+        # Nothing of the test framework may run twice, so the child ends here.
+        good = False
+        with contextlib.suppress(BaseException):
+            good = all(store.decide_one(ONE).admitted for _ in range(20)) and store.stats.connects == 2
+        os._exit(0 if good else 1)
+    for _ in range(20):
+        store.decide_one(ONE)
+    assert os.waitpid(child, 0)[1] == 0
+    assert left(store) == 59
+    assert store.stats.connects == 1
+
+
+def test_a_server_that_is_absent_is_no_error_at_start() -> None:
+    """A limiter opens without its store, decides by the failure policies, and uses the store once it is there."""  # T80
+    began = time.monotonic()
+    with Limiter.from_quota("2/minute", store="redis://127.0.0.1:1?timeout_ms=50") as limiter:
+        decisions = [limiter.check("a") for _ in range(3)]
+    assert [(d.allowed, d.degraded) for d in decisions] == [(True, True), (True, True), (False, True)]
+    assert time.monotonic() - began < 3
+
+
+async def test_limiter_on_both_ways(server) -> None:
+    """``check``, ``acheck``, ``check_many``, ``peek``, ``refund`` and ``reset`` share one budget through the server."""
+    with (
+        Limiter.from_quota("5/hour", store=server.url) as limiter,
+        Limiter.from_quota("5/hour", store=server.url) as other,
+    ):
+        first = await limiter.acheck("a", receipt=True)
+        assert first.remaining == 4
+        assert other.check("a").remaining == 3
+        assert [d.remaining for d in other.check_many(["a", "a", "b"])] == [2, 1, 4]
+        assert limiter.peek("a").remaining == 1
+        assert limiter.refund(first) == 1
+        assert (await other.acheck("a", peek=True)).remaining == 2
+        assert other.hit("a")
+        assert other.reset("a") == 1
+        assert (await limiter.acheck("a")).remaining == 4
+        assert limiter.stats.store_errors == other.stats.store_errors == 0
+        await limiter.store.aclose()
+        await other.store.aclose()
+
+
+def test_passwords_and_databases(start_redis) -> None:
+    """A password with special characters is understood; a wrong one is an error that waiting does not cure."""
+    server = start_redis("--requirepass", "p@ss:/w#rd")
+    good = RedisStore(f"redis://:p%40ss%3A%2Fw%23rd@127.0.0.1:{server.port}/3?timeout_ms=5000")
+    assert good.decide_one(ONE).verdicts()[0].remaining == 99
+    other = RedisStore(f"redis+unix://:p%40ss%3A%2Fw%23rd@{server.path}?timeout_ms=5000&db=4")
+    assert other.decide_one(ONE).verdicts()[0].remaining == 99
+    for password in ("", ":wrong@"):
+        bad = RedisStore(f"redis://{password}127.0.0.1:{server.port}?timeout_ms=5000")
+        with pytest.raises(StoreError) as caught:
+            bad.decide_one(ONE)
+        assert not caught.value.transient
+        assert "wrong" not in str(caught.value)
+        bad.close()
+    good.close()
+    other.close()
+
+
+def test_the_secret_is_shared(open_store: Open, server) -> None:
+    """Stores agree on the secret that the first one made, and keys show no client."""
+    stores = [open_store() for _ in range(3)]
+    for store in stores:
+        store.decide_one(ONE)
+    assert {left(store) for store in stores} == {97}
+    assert len({store.key(COUNTER, "ip:192.0.2.1") for store in stores}) == 1
+    with contextlib.closing(server.client()) as client:
+        assert not any(b"192.0.2.1" in key for key in client.scan_iter())
+
+
+def test_plain_keys(open_store: Open, server) -> None:
+    """``keys=plain`` writes subjects readable, between braces."""
+    store = open_store(None, "&keys=plain")
+    store.decide_one(ONE)
+    with contextlib.closing(server.client()) as client:
+        assert client.keys() == [b"rl1:wire:{ip:192.0.2.1}:rule:token_bucket:-:0"]
+
+
+def test_a_given_secret_must_be_the_same_everywhere(open_store: Open) -> None:
+    """A process with another secret, or with none, is refused instead of counting apart."""
+    first = open_store(None, "&key_secret=0123456789abcdef")
+    first.decide_one(ONE)
+    second = open_store(None, "&key_secret=0123456789abcdef")
+    assert second.decide_one(ONE).verdicts()[0].remaining == 98
+    for more in ("&key_secret=another-secret-of-mine", ""):
+        other = open_store(None, more)
+        with pytest.raises(StoreError, match="key_secret") as caught:
+            other.decide_one(ONE)
+        assert not caught.value.transient
+        assert "0123456789abcdef" not in str(caught.value)
+
+
+def test_a_flushed_secret_comes_back(open_store: Open, server) -> None:
+    """After a flush processes agree on one secret again, also with one that started in between."""
+    old = open_store()
+    old.decide_one(ONE)
+    with contextlib.closing(server.client()) as client:
+        client.flushall()
+    new = open_store()
+    new.decide_one(ONE)
+    old._subjects._check_us = 0
+    old.decide_one(ONE)
+    assert old.key(COUNTER, "x") == new.key(COUNTER, "x")
+    assert old.decide_one(ONE).verdicts()[0].remaining == 98
+
+
+def test_a_closed_limiter_leaves_no_connection(open_store: Open, server) -> None:
+    """``close`` closes every connection of the store."""
+    store = open_store()
+    store.decide_one(ONE)
+    with contextlib.closing(server.client()) as client:
+        assert len(client.client_list()) == 2
+        store.close()
+        until = time.monotonic() + 5
+        while len(client.client_list()) > 1:
+            assert time.monotonic() < until
