@@ -342,7 +342,7 @@ class Limiter(Locked):
         """
         with self._lock:
             live = self._live
-            ruleset = self._next_rules(live, rules)
+            ruleset = live.next_ruleset(rules)
             fresh = Live(
                 ruleset,
                 namespace=self._namespace,
@@ -400,6 +400,12 @@ class Limiter(Locked):
     def close(self) -> None:
         """Release the store; every later decision finds it closed and is made by the rules' failure policies."""
         self._store.close()
+
+    async def aclose(self) -> None:
+        """``close`` for coroutines: also the connections that ``acheck`` made in the running event loop are closed."""
+        if self._async is not None:
+            await self._async.aclose()
+        self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -459,24 +465,6 @@ class Limiter(Locked):
         if plan.refused if answer is None else not answer.admitted:
             return None
         return self._receipts.give(store, () if answer is None else answer.receipts())
-
-    def _next_rules(self, live: Live, rules: RuleSet | str) -> RuleSet:
-        if live.keyed is None:
-            if isinstance(rules, str):
-                raise ConfigurationError("apply: this limiter has rules, so it takes a RuleSet, not a quota")
-            return rules
-        if not isinstance(rules, str):
-            raise ConfigurationError(
-                "apply: this limiter was made from a quota, so it takes a quota such as '200/minute'"
-            )
-        rule = live.ruleset.rules[0]
-        return quota_rules(
-            rules,
-            algorithm=rule.algorithm,
-            name=rule.name,
-            version=live.version + 1,
-            on_store_failure=rule.on_store_failure,
-        )
 
     def _quicken(self) -> None:
         """Shadow the method ``hit`` by a fast path of the store, where the rules and the store have one.

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from sluicegate.clock import Clock
-from sluicegate.errors import InvalidRequest
+from sluicegate.errors import ConfigurationError, InvalidRequest
 from sluicegate.limiter.engine import Engine
-from sluicegate.limiter.keyed import KeyedPlanner
+from sluicegate.limiter.keyed import KeyedPlanner, quota_rules
 from sluicegate.limiter.plan import Plan
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity import IdentityResolver
@@ -49,6 +49,25 @@ class Live:
             return self.engine.rule_of(counter.name).on_store_failure
         except KeyError:
             return FailurePolicy.LOCAL
+
+    def next_ruleset(self, rules: RuleSet | str) -> RuleSet:
+        """What ``apply`` puts in service: a rule set as it is, or a quota in the place of the one of a quota limiter."""
+        if self.keyed is None:
+            if isinstance(rules, str):
+                raise ConfigurationError("apply: this limiter has rules, so it takes a RuleSet, not a quota")
+            return rules
+        if not isinstance(rules, str):
+            raise ConfigurationError(
+                "apply: this limiter was made from a quota, so it takes a quota such as '200/minute'"
+            )
+        rule = self.ruleset.rules[0]
+        return quota_rules(
+            rules,
+            algorithm=rule.algorithm,
+            name=rule.name,
+            version=self.version + 1,
+            on_store_failure=rule.on_store_failure,
+        )
 
 
 def facts_of(facts: object) -> Facts:

@@ -164,6 +164,10 @@ class AsyncStore(Protocol):
         """``Store.decide_one``; where the caller is cancelled, the charge may have been made."""
         ...
 
+    async def aclose(self) -> None:
+        """``Store.close``, and what belongs to the running event loop is closed when this returns."""
+        ...
+
 
 @runtime_checkable
 class BulkStore(Protocol):

@@ -187,7 +187,7 @@ class Calls:
         if form is None or form.counter is not counter:
             if len(self._forms) >= REDIS_FORMS_MEMO_MAX:
                 self._forms.clear()
-            form = self._forms[id(counter)] = CounterForm(counter)
+            form = self._forms[id(counter)] = CounterForm(counter, self._hold_ms)
         return form
 
     def _slot(self, form: CounterForm, slots: dict[int, int], definitions: list[object], guess_us: int) -> int:

@@ -7,10 +7,11 @@ microseconds and a remainder in units of 1/``tokens``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from sluicegate.algorithms import Ban, FixedWindow, LeakyBucket, OnChange, SlidingLog, SlidingWindow, TokenBucket
 from sluicegate.algorithms.spec import State
+from sluicegate.clock import US_PER_MS
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import redis_frame
@@ -28,24 +29,24 @@ _NO_STATE = 1
 class CounterForm:
     """A counter as the scripts see it. Made once per counter and kept.
 
-    ``head`` and ``tail`` stand around the subject in its key.
+    ``head`` and ``tail`` stand around the subject in its key. ``hold_ms``: added to times to live that are given here.
     """
 
     __slots__ = ("_calendar", "_definition", "_period_us", "_tokens", "capacity", "code", "counter", "head", "tail")
 
-    def __init__(self, counter: Counter) -> None:
+    def __init__(self, counter: Counter, hold_ms: int = 0) -> None:
         spec = counter.spec
         self.counter = counter
         self.capacity = spec.capacity
         self.head, self.tail = redis_frame(counter.prefix)
         self._tokens = self._period_us = 0
         self._calendar: FixedWindow | None = None
-        self.code, numbers, own = self._describe()
+        self.code, numbers, own = self._describe(hold_ms)
         texts = "/".join(map(str, numbers))
         flags = [int(counter.shadow), int(counter.denied_counts), _CHANGE[counter.on_change]]
         self._definition: Definition = [self.code, f"{texts}|", *flags, spec.capacity, *own]
 
-    def _describe(self) -> tuple[int, list[int], list[object]]:
+    def _describe(self, hold_ms: int) -> tuple[int, list[int], list[object]]:
         """(algorithm, numbers that a state was written under, numbers of the algorithm)."""
         spec = self.counter.spec
         if isinstance(spec, TokenBucket | LeakyBucket):
@@ -58,8 +59,10 @@ class CounterForm:
             if isinstance(spec, LeakyBucket):
                 numbers += [spec.max_delay_us, int(spec.nodelay)]
                 patience = drain if spec.nodelay else min(spec.max_delay_us * tokens, drain)
-            own = [tokens, period_us, *divmod(drain, tokens), *divmod(patience, tokens), len(numbers)]
-            return (_LEAKY if leaky else _TOKEN), numbers, cast("list[object]", own)
+            drain_us, drain_rem = divmod(drain, tokens)
+            ttl_ms = -(-2 * (drain_us + 1) // US_PER_MS) + hold_ms
+            own = [tokens, period_us, drain_us, drain_rem, *divmod(patience, tokens), len(numbers), str(ttl_ms)]
+            return (_LEAKY if leaky else _TOKEN), numbers, own
         if isinstance(spec, FixedWindow):
             if spec.unit is not None:
                 self._calendar = spec

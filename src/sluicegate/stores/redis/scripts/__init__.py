@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 __all__ = ["DECIDE", "REFUND", "Script"]
 
 _FOLDER = Path(__file__).parent
-_SHARED = ("exact.lua", "frame.lua", "buckets.lua", "windows.lua", "log.lua")
+_GENERAL = ("exact", "texts", "buckets", "windows", "log")
 
 
 class Script(NamedTuple):
@@ -20,13 +20,23 @@ class Script(NamedTuple):
     digest: bytes
 
 
-def _put_together(name: str) -> Script:
+def _read(*names: str) -> str:
+    return "\n".join((_FOLDER / f"{name}.lua").read_text("utf-8") for name in names)
+
+
+def _script(name: str, *parts: str) -> Script:
     """A script is one text for the server; the shebang lets it refuse the whole call up front when memory is full."""
-    parts = ["#!lua\n", *((_FOLDER / part).read_text("utf-8") for part in (*_SHARED, f"{name}.lua"))]
-    text = "\n".join(parts).encode()
+    text = "\n".join(("#!lua", *parts)).encode()
     # The digest is a name that Redis chose, not a protection.
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
-DECIDE: Final = _put_together("decide")
-REFUND: Final = _put_together("refund")
+DECIDE: Final = _script(
+    "decide",
+    _read("frame"),
+    "local function general(peek, definitions)",
+    _read(*_GENERAL, "deciding"),
+    "return decide_any, place_window\nend",
+    _read("decide"),
+)
+REFUND: Final = _script("refund", _read("frame", *_GENERAL, "refund"))

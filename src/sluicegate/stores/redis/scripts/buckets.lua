@@ -3,7 +3,7 @@
 -- the caller, so that deciding is adding and comparing.
 --
 --   d[7] tokens  d[8] period_us  d[9], d[10] the full drain  d[11], d[12] the longest queue a request may join (leaky bucket)
---   d[13] numbers a text has: 3 of a token bucket, 5 of a leaky one
+--   d[13] numbers a text has: 3 of a token bucket, 5 of a leaky one  d[14] the usual time to live in milliseconds, as text
 -- State: us, rem; of a leaky bucket also mark, the time of the last charge, or -1 - time where it cannot be given back.
 
 local function make_bucket(leaky)

@@ -9,120 +9,90 @@
 -- nothing was done.
 --
 -- Per request every counter is read and checked before anything is written; a key that cannot be read fails its own request only.
+--
+-- `decide_buckets` is the usual case written out: token buckets under unchanged numbers, with nothing to write on a refusal. What
+-- else there is goes to `decide_any`, which is made only then: making a script's functions takes longer than a decision.
 
 local peek, definitions, requests = message[3] == 1, message[4], message[5]
+local decide_any
 for i = 1, #definitions do
-  if definitions[i][1] == 3 and not place_window(definitions[i]) then
-    return cmsgpack.pack({ now })
+  if definitions[i][1] == 3 then
+    local place_window
+    decide_any, place_window = general(peek, definitions)
+    for j = i, #definitions do
+      if definitions[j][1] == 3 and not place_window(definitions[j]) then
+        return cmsgpack.pack({ now })
+      end
+    end
+    break
   end
 end
 
-local algorithms = {}
-local function algorithm_of(code)
-  local found = algorithms[code]
-  if not found then
-    if code <= 2 then
-      found = make_bucket(code == 2)
-    elseif code == 3 then
-      found = make_fixed()
-    elseif code == 4 then
-      found = make_estimate()
-    elseif code == 5 then
-      found = make_strict()
+-- The answer, or nil where decide_any has to look; nothing was written then.
+local function decide_buckets(request, first_key)
+  local answer, texts, admitted = { 1 }, {}, true
+  for at = 1, #request, 4 do
+    local d = definitions[request[at]]
+    if d[1] ~= 1 then
+      return nil
+    end
+    local place = (at + 3) / 4
+    local born, us, rem
+    local text = pcall_('GET', KEYS[first_key + place])
+    if text then
+      local numbers = d[2]
+      if type(text) == 'table' or sub(text, 1, #numbers) ~= numbers then
+        return nil
+      end
+      born, us, rem = match(text, '^(%d+) (%d+) (%d+)$', #numbers + 1)
+      us, rem = tonumber(us), tonumber(rem)
+      if not us or us >= EXACT or rem >= d[7] or #born > 16 then
+        return nil
+      end
     else
-      found = make_log()
+      born, us = nil, now
     end
-    algorithms[code] = found
-  end
-  return found
-end
-
-local function decide(request, first_key)
-  local count = #request / 4
-  local states = {}
-  for i = 1, count do
-    local d = definitions[request[4 * i - 3]]
-    if d[1] > 0 then
-      local state, err = algorithm_of(d[1]).read(d, KEYS[first_key + i])
-      if err then
-        return err
-      end
-      states[i] = state
+    local new_us, new_rem = us, rem or 0
+    if us < now then
+      new_us, new_rem = now, 0
     end
-  end
-  local admitted = true
-  local after, passes = {}, {}
-  for i = 1, count do
-    local at = 4 * i
-    local d, cost = definitions[request[at - 3]], request[at - 2]
-    local state, key = states[i], KEYS[first_key + i]
-    if d[1] == 0 then
-      passes[i] = cost == 0
+    local cost_us = request[at + 2]
+    new_us, new_rem = new_us + cost_us, new_rem + request[at + 3]
+    if new_rem >= d[7] then
+      new_us, new_rem = new_us + 1, new_rem - d[7]
+    end
+    local full_us = now + d[9]
+    if cost_us < 0 or request[at + 1] == 0 or us > full_us + BEHIND_US then
+      return nil
+    elseif new_us < full_us or (new_us == full_us and new_rem <= d[10]) then
+      answer[place + 1] = { 1, new_us, new_rem }
+      texts[place] = d[2] .. (born or format('%.0f', now)) .. format(' %.0f %.0f', new_us, new_rem)
+    elseif d[4] == 1 or #request > 4 then
+      return nil
     else
-      local algorithm = algorithm_of(d[1])
-      if state and state.old then
-        -- The first look after a change of numbers, also of a peek: time passes under the new ones from here on.
-        state = algorithm.carry(d, state)
-        if state then
-          algorithm.write(d, key, state)
-        else
-          call('DEL', key)
-        end
-      end
-      if cost > 0 then
-        after[i] = algorithm.admit(d, state, cost, request[at - 1], request[at])
-      end
-      passes[i] = cost == 0 or after[i] ~= nil
-      if state and not passes[i] and not peek and cost <= d[6] then
-        -- A state from before a step of the clock must not keep its client out until that time comes again.
-        local clamped = algorithm.clamp(d, state)
-        if clamped ~= state then
-          algorithm.write(d, key, clamped)
-          state = clamped
-        end
-      end
-      states[i] = state
-    end
-    if not passes[i] and d[3] == 0 then
       admitted = false
+      answer[place + 1] = rem and { 0, us, rem } or { 0 }
     end
   end
-  local answer = { admitted and 1 or 0 }
-  for i = 1, count do
-    local at = 4 * i
-    local d, cost = definitions[request[at - 3]], request[at - 2]
-    local charge = {}
-    if d[1] > 0 then
-      local algorithm, key = algorithm_of(d[1]), KEYS[first_key + i]
-      local written
-      if not peek then
-        if admitted then
-          written = after[i]
-        elseif not passes[i] and d[3] == 0 and d[4] == 1 and cost <= d[6] then
-          written = algorithm.refused(d, states[i], cost, request[at - 1], request[at], key)
-        end
-      end
-      local state = states[i]
-      if written then
-        algorithm.write(d, key, written)
-        state = written
-      end
-      local needed
-      if d[1] == 6 and not passes[i] and state then
-        needed = state.total + cost - d[6]
-      end
-      charge = algorithm.show(d, state, needed)
-      answer[i + 1] = { passes[i] and (written and 1 or 2) or 0, unpack(charge) }
-    else
-      answer[i + 1] = { passes[i] and 2 or 0 }
+  if admitted then
+    for place = 1, #texts do
+      call('SET', KEYS[first_key + place], texts[place], 'PX', definitions[request[4 * place - 3]][14])
     end
+  else
+    answer[1] = definitions[request[1]][3]
   end
   return answer
 end
 
 local answers, first_key = {}, 0
 for i = 1, #requests do
-  answers[i] = decide(requests[i], first_key)
-  first_key = first_key + #requests[i] / 4
+  local request = requests[i]
+  local answer = not peek and decide_buckets(request, first_key)
+  if not answer then
+    decide_any = decide_any or general(peek, definitions)
+    answer = decide_any(request, first_key)
+  end
+  answers[i] = answer
+  first_key = first_key + #request / 4
 end
 return cmsgpack.pack({ now, answers })

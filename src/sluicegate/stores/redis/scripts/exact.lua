@@ -3,10 +3,7 @@
 -- Big numbers are arrays of digits to the base 2^24, least significant first: a product of two digits is below 2^48 and the
 -- sums stay below 2^53. They are made only where a product does not fit, and where a counter takes over other numbers.
 
-local floor, format = math.floor, string.format
-local EXACT = 9007199254740992
 local BASE = 16777216
-local BEHIND_US = 10000000 -- bounds.CLOCK_BEHIND_US_MAX: a clock this far behind a state is waited for
 
 local function big_of(number)
   local digits = {}
