@@ -95,7 +95,7 @@ def test_a_key_without_time_to_live_heals(open_store: Open, client, spec: Spec) 
 @pytest.mark.parametrize("poison", ["hash", "text", "number", "huge"])
 @pytest.mark.parametrize("spec", SPECS, ids=repr)
 def test_a_poisoned_key_fails_its_own_request_only(open_store: Open, client, spec: Spec, poison: str) -> None:
-    """A key of another type or text fails the requests that need it, wholly; the others of the batch are charged."""  # T85b
+    """A key of another type or text fails the requests that need it, wholly; the others of the batch are charged."""
     store, counter, other = open_store(), counter_of(spec), counter_of(TokenBucket(9, 1, 3_600 * SECOND), "other")
     key = store.key(counter, "bad")
     text = {"text": "nonsense", "number": "5", "huge": f"5|1 {10**20} 1"}
