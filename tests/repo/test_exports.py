@@ -57,7 +57,7 @@ def test_all_is_complete(package_files: list[Path]) -> None:
 
 def test_the_library_needs_no_extra() -> None:
     """``import sluicegate`` loads none of the optional dependencies."""
-    extras = ("uvloop", "httptools", "prometheus_client", "click", "rich", "jwt")
+    extras = ("uvloop", "httptools", "prometheus_client", "click", "rich", "jwt", "redis", "hiredis")
     program = f"import sys, sluicegate; print([name for name in {extras!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -331,3 +333,32 @@ def test_a_closed_limiter_leaves_no_connection(open_store: Open, server) -> None
         until = time.monotonic() + 5
         while len(client.client_list()) > 1:
             assert time.monotonic() < until
+
+
+def test_a_server_that_became_a_replica_is_connected_anew(start_redis) -> None:
+    """READONLY is a transient error, and the next call connects again, by name."""  # T76
+    server = start_redis()
+    store = RedisStore(server.url)
+    store.decide_one(ONE)
+    with contextlib.closing(server.client()) as client:
+        client.replicaof("127.0.0.1", 1)
+        with pytest.raises(StoreError, match="READONLY") as caught:
+            store.decide_one(ONE)
+        assert caught.value.transient
+        client.replicaof("NO", "ONE")
+    assert store.decide_one(ONE).verdicts()[0].remaining == 98
+    assert store.stats.connects == 2
+    store.close()
+
+
+def test_without_the_extra() -> None:
+    """Where hiredis is not installed, opening a Redis store names the extra to install."""
+    program = (
+        "import sys; sys.modules['hiredis'] = None\n"
+        "from sluicegate import Limiter\n"
+        "try: Limiter.from_quota('1/minute', store='redis://127.0.0.1')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.startswith("MissingExtra")
+    assert "pip install 'sluicegate[redis]'" in printed

@@ -96,7 +96,10 @@ class AsyncLink(asyncio.Protocol):
         while (reply := self._reader.gets()) is not NOTHING:
             self._found.append(reply)
         waiter = self._waiter
-        if waiter is not None and not waiter.done() and len(self._found) >= self._wanted:
+        if waiter is None:
+            # Nobody asked: whatever this is, the next caller must not take it for a reply.
+            self.close()
+        elif not waiter.done() and len(self._found) >= self._wanted:
             waiter.set_result(self._found)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -12,7 +12,7 @@ from sluicegate.errors import StoreError
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
 from sluicegate.stores.redis.async_link import AsyncLink, AsyncLinks
 from sluicegate.stores.redis.calls import Calls, Command, Steps
-from sluicegate.stores.redis.faults import fault_of, is_noscript
+from sluicegate.stores.redis.faults import fault_of, is_noscript, is_readonly
 from sluicegate.stores.redis.link import ReplyError, packed
 from sluicegate.stores.redis.secret import Subjects
 from sluicegate.stores.redis.settings import RedisSettings
@@ -145,6 +145,8 @@ class AsyncRedisStore:
             (reply,) = await self._exchange(link, [command.parts_in_full()], deadline_s)
         if isinstance(reply, ReplyError):
             self.stats.errors += 1
+            # After a failover the name may lead to another server, so the next call connects anew.
+            link.broken = link.broken or is_readonly(reply)
             raise fault_of(str(reply), self.settings.address)
         return reply
 

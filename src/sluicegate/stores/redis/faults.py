@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluicegate.errors import StoreError
 
-__all__ = ["fault_of", "is_noscript"]
+__all__ = ["fault_of", "is_noscript", "is_readonly"]
 
 # By the first word of the reply: what passes without anybody changing anything.
 _TRANSIENT = frozenset(
@@ -28,6 +28,11 @@ _TRANSIENT = frozenset(
 def is_noscript(reply: object) -> bool:
     """Whether a reply says that the server does not know the script, in whatever words around it."""
     return isinstance(reply, Exception) and "NOSCRIPT" in str(reply)
+
+
+def is_readonly(reply: object) -> bool:
+    """Whether a reply says that the server is a replica, or was made one."""
+    return isinstance(reply, Exception) and str(reply).startswith("READONLY")
 
 
 def fault_of(text: str, where: str) -> StoreError:

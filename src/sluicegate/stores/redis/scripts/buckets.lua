@@ -75,24 +75,13 @@ local function make_bucket(leaky)
     return s
   end
 
-  -- The state under the numbers of d: tokens used stay used, or their share does; rounded up, at most one full drain.
-  function bucket.carry(d, s)
-    local capacity, tokens, period = s.old[1], s.old[2], s.old[3]
-    if d[5] == 2 or s.us < now then
-      return nil
+  -- ceil(units * factor / divisor) in big numbers, as whole microseconds and a remainder.
+  local function carried_big(d, s, factor, divisor, old_drain, new_drain)
+    local units = big_add(big_mul(big_of(s.us - now), big_of(s.old[2])), big_of(s.rem))
+    if big_less(old_drain, units) then
+      units = old_drain
     end
-    local drain = big_mul(big_of(capacity), big_of(period))
-    local units = big_add(big_mul(big_of(s.us - now), big_of(tokens)), big_of(s.rem))
-    if big_less(drain, units) then
-      units = drain
-    end
-    local new_drain = big_mul(big_of(d[6]), big_of(d[8]))
-    local quotient, rest
-    if d[5] == 1 then
-      quotient, rest = big_div(big_mul(units, new_drain), drain)
-    else
-      quotient, rest = big_div(big_mul(units, big_of(d[8])), big_of(period))
-    end
+    local quotient, rest = big_div(big_mul(units, factor), divisor)
     if #rest > 1 or rest[1] > 0 then
       quotient = big_add(quotient, { 1 })
     end
@@ -100,7 +89,41 @@ local function make_bucket(leaky)
       quotient = new_drain
     end
     local whole, rem = big_div(quotient, big_of(d[7]))
-    whole, rem = big_number(whole), big_number(rem)
+    return big_number(whole), big_number(rem)
+  end
+
+  -- The state under the numbers of d: tokens used stay used (keep), or their share does (scale); rounded up to a unit, at most one
+  -- full drain. Units of 1/tokens microseconds become those of the new numbers by factor / divisor.
+  function bucket.carry(d, s)
+    local capacity, tokens, period = s.old[1], s.old[2], s.old[3]
+    if d[5] == 2 or s.us < now then
+      return nil
+    end
+    local whole, rem
+    local units, drain, new_drain = (s.us - now) * tokens + s.rem, capacity * period, d[6] * d[8]
+    local factor, divisor = d[8], period
+    if d[5] == 1 then
+      factor, divisor = new_drain, drain
+    end
+    if units < EXACT and drain < EXACT and new_drain < EXACT then
+      local common = common_divisor(factor, divisor)
+      factor, divisor = factor / common, divisor / common
+      units = math.min(units, drain)
+      if units * factor < EXACT then
+        units = math.min(-floor(-(units * factor) / divisor), new_drain)
+        whole = floor(units / d[7])
+        rem = units - whole * d[7]
+      end
+    end
+    if not whole then
+      local big_drain = big_mul(big_of(capacity), big_of(period))
+      local big_new_drain = big_mul(big_of(d[6]), big_of(d[8]))
+      if d[5] == 1 then
+        whole, rem = carried_big(d, s, big_new_drain, big_drain, big_drain, big_new_drain)
+      else
+        whole, rem = carried_big(d, s, big_of(d[8]), big_of(period), big_drain, big_new_drain)
+      end
+    end
     if whole == 0 and rem == 0 then
       return nil
     end

@@ -1,7 +1,47 @@
--- Exact arithmetic. Lua numbers are doubles, exact up to 2^53; `ceil_div` and `floor_div` give a * b / c for larger products.
---
--- Big numbers are arrays of digits to the base 2^24, least significant first: a product of two digits is below 2^48 and the
--- sums stay below 2^53. They are made only where a product does not fit, and where a counter takes over other numbers.
+-- Exact arithmetic. Lua numbers are doubles, exact up to 2^53; `floor_div` and `ceil_div` give a * b / c for larger products.
+
+-- Quotient and remainder of a * b / c, for a below 2^53 and b and c below 2^51: long division, with as many binary digits of `a` in
+-- a step as leave every sum below 2^53. The quotient is exact where it is below 2^53.
+local function divided(a, b, c)
+  if a * b < EXACT then
+    local quotient = floor(a * b / c)
+    return quotient, a * b - quotient * c
+  end
+  local _, bits = math.frexp(math.max(b, c))
+  local base = 2 ^ (52 - bits)
+  local digits = {}
+  while a > 0 do
+    digits[#digits + 1] = a % base
+    a = floor(a / base)
+  end
+  local quotient, rest = 0, 0
+  for i = #digits, 1, -1 do
+    local sum = rest * base + digits[i] * b
+    local step = floor(sum / c)
+    rest = sum - step * c
+    quotient = quotient * base + step
+  end
+  return quotient, rest
+end
+
+local function floor_div(a, b, c)
+  return (divided(a, b, c))
+end
+
+local function ceil_div(a, b, c)
+  local quotient, rest = divided(a, b, c)
+  return rest > 0 and quotient + 1 or quotient
+end
+
+local function common_divisor(a, b)
+  while b > 0 do
+    a, b = b, a % b
+  end
+  return a
+end
+
+-- Big numbers, for a bucket that takes over other numbers and whose products do not fit: arrays of digits to the base 2^24, least
+-- significant first. A product of two digits is below 2^48 and the sums stay below 2^53.
 
 local BASE = 16777216
 
@@ -100,21 +140,4 @@ local function big_number(digits)
     number = number * BASE + digits[i]
   end
   return number
-end
-
--- floor(a * b / c); a, b, c and the result are below 2^53.
-local function floor_div(a, b, c)
-  if a * b < EXACT then
-    return floor(a * b / c)
-  end
-  return big_number((big_div(big_mul(big_of(a), big_of(b)), big_of(c))))
-end
-
--- ceil(a * b / c).
-local function ceil_div(a, b, c)
-  if a * b < EXACT then
-    return -floor(-(a * b) / c)
-  end
-  local quotient, rest = big_div(big_mul(big_of(a), big_of(b)), big_of(c))
-  return big_number(quotient) + ((#rest > 1 or rest[1] > 0) and 1 or 0)
 end

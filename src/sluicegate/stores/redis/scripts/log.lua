@@ -146,17 +146,19 @@ local function make_log()
     end
     if d[5] == 1 then
       -- Sums counted from the newest, multiplied and rounded up: newer tokens stay longer.
-      local scaled, sum, before = {}, 0, 0
+      local backwards, sum, before = {}, 0, 0
       for i = #items - 1, 1, -2 do
         sum = sum + items[i + 1]
         local share = ceil_div(sum, d[6], s.old[1])
         if share > before then
-          table.insert(scaled, 1, share - before)
-          table.insert(scaled, 1, items[i])
+          backwards[#backwards + 1], backwards[#backwards + 2] = share - before, items[i]
         end
         before = share
       end
-      items = scaled
+      items = {}
+      for i = #backwards, 1, -1 do
+        items[#items + 1] = backwards[i]
+      end
     end
     items = newest(items, d[6])
     if #items == 0 then
