@@ -125,6 +125,12 @@ def open_store(server: Server) -> Iterator[Callable[..., RedisStore]]:
 
 
 @pytest.fixture
+def free_port() -> Callable[[], int]:
+    """Gives ports that nobody listens on."""
+    return _free_port
+
+
+@pytest.fixture
 def start_redis(
     tmp_path_factory: pytest.TempPathFactory, require_program: Callable[[str], str]
 ) -> Iterator[Callable[..., Server]]:

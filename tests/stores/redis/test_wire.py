@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from sluicegate.algorithms import TokenBucket
 from sluicegate.clock import SystemClock
@@ -258,7 +265,7 @@ async def test_limiter_on_both_ways(server) -> None:
         await other.store.aclose()
 
 
-def test_passwords_and_databases(start_redis) -> None:
+async def test_passwords_and_databases(start_redis) -> None:
     """A password with special characters is understood; a wrong one is an error that waiting does not cure."""
     server = start_redis("--requirepass", "p@ss:/w#rd")
     good = RedisStore(f"redis://:p%40ss%3A%2Fw%23rd@127.0.0.1:{server.port}/3?timeout_ms=5000")
@@ -272,6 +279,16 @@ def test_passwords_and_databases(start_redis) -> None:
         assert not caught.value.transient
         assert "wrong" not in str(caught.value)
         bad.close()
+        waiting = AsyncRedisStore(f"redis://{password}127.0.0.1:{server.port}?timeout_ms=5000")
+        with pytest.raises(StoreError) as caught:
+            await waiting.decide_one(ONE)
+        assert not caught.value.transient
+        assert not await waiting.warm()
+        await waiting.close()
+    waiting = AsyncRedisStore(f"redis://:p%40ss%3A%2Fw%23rd@127.0.0.1:{server.port}/3?timeout_ms=5000")
+    assert await waiting.warm()
+    assert (await waiting.decide_one(ONE)).verdicts()[0].remaining == 98
+    await waiting.close()
     good.close()
     other.close()
 
@@ -288,8 +305,9 @@ def test_the_secret_is_shared(open_store: Open, server) -> None:
 
 
 def test_plain_keys(open_store: Open, server) -> None:
-    """``keys=plain`` writes subjects readable, between braces."""
+    """``keys=plain`` writes subjects readable, between braces, and keeps no secret."""
     store = open_store(None, "&keys=plain")
+    assert store.warm()
     store.decide_one(ONE)
     with contextlib.closing(server.client()) as client:
         assert client.keys() == [b"rl1:wire:{ip:192.0.2.1}:rule:token_bucket:-:0"]
@@ -362,3 +380,46 @@ def test_without_the_extra() -> None:
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.startswith("MissingExtra")
     assert "pip install 'sluicegate[redis]'" in printed
+
+
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    """A key and a certificate of its own for 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    key_path, path = folder / "key.pem", folder / "cert.pem"
+    key_path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    return key_path, path
+
+
+async def test_tls(start_redis, free_port: Callable[[], int], tmp_path: Path) -> None:
+    """``rediss://`` speaks TLS and verifies the server by ``ca_certs``; a server it cannot verify is not used."""
+    key, certificate = _certificate(tmp_path)
+    port = free_port()
+    start_redis(
+        "--tls-port", str(port), "--tls-key-file", str(key), "--tls-cert-file", str(certificate),
+        "--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no",
+    )  # fmt: skip
+    url = f"rediss://127.0.0.1:{port}/1?timeout_ms=5000"
+    good = RedisStore(f"{url}&ca_certs={certificate}")
+    assert good.decide_one(ONE).verdicts()[0].remaining == 99
+    assert (await good.adecide_one(ONE)).verdicts()[0].remaining == 98
+    await good.aclose()
+    stranger = RedisStore(url)
+    with pytest.raises(StoreError, match="no connection"):
+        stranger.decide_one(ONE)
+    with pytest.raises(StoreError, match="no connection"):
+        await stranger.adecide_one(ONE)
+    await stranger.aclose()

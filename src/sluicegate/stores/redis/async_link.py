@@ -1,7 +1,6 @@
 """Connections to a Redis for coroutines, one caller at a time.
 
-redis-py connects, authenticates and selects the database; the transport then gets a protocol of ours, for the reasons that
-``link`` gives. A reply wakes its caller by one future.
+redis-py makes the connection; its transport then gets a protocol of ours, for the reasons that ``link`` gives. A reply wakes its caller by one future.
 """
 
 from __future__ import annotations
@@ -16,11 +15,15 @@ from redis.backoff import NoBackoff
 
 from sluicegate.bounds import REDIS_CONNECTIONS_MAX
 from sluicegate.errors import StoreError
-from sluicegate.stores.redis.link import NOTHING, connection_options, new_reader
+from sluicegate.stores.redis.faults import check_handshake
+from sluicegate.stores.redis.link import NOTHING, connection_options, new_reader, packed
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.stats import RedisStats
 
 __all__ = ["AsyncLink", "AsyncLinks"]
+
+_LEAST_S = 0.001
+"""The shortest timeout for connecting: one that has passed already would be none for redis-py."""
 
 
 def _kind(settings: RedisSettings) -> Any:
@@ -42,8 +45,9 @@ class AsyncLink(asyncio.Protocol):
         self._stream: object
 
     @classmethod
-    async def connect(cls, settings: RedisSettings, timeout_s: float) -> AsyncLink:
-        """Connect within ``timeout_s``. Raises StoreError."""
+    async def connect(cls, settings: RedisSettings, deadline_s: float) -> AsyncLink:
+        """Connect until the loop's time ``deadline_s``. Raises StoreError."""
+        timeout_s = max(deadline_s - asyncio.get_running_loop().time(), _LEAST_S)
         connection = _kind(settings)(
             **connection_options(settings),
             socket_timeout=timeout_s,
@@ -53,9 +57,8 @@ class AsyncLink(asyncio.Protocol):
         try:
             await asyncio.wait_for(connection.connect(), timeout_s)
         except (redis.exceptions.RedisError, TimeoutError) as error:
-            fixed = isinstance(error, redis.exceptions.AuthenticationError)
             what = str(error) or "no answer in time"
-            raise StoreError(f"no connection to Redis at {settings.address}: {what}", transient=not fixed) from None
+            raise StoreError(f"no connection to Redis at {settings.address}: {what}") from None
         link = cls()
         writer = cast("asyncio.StreamWriter", connection._writer)
         link._transport = cast("asyncio.Transport", writer.transport)
@@ -64,6 +67,17 @@ class AsyncLink(asyncio.Protocol):
         link._stream = writer
         connection._reader = connection._writer = None
         link._transport.resume_reading()
+        commands = settings.handshake()
+        if commands:
+            try:
+                check_handshake(await link.exchange(packed(commands), len(commands), deadline_s), settings.address)
+            except OSError as error:
+                link.close()
+                what = str(error) or "no answer in time"
+                raise StoreError(f"no connection to Redis at {settings.address}: {what}") from None
+            except BaseException:
+                link.close()
+                raise
         return link
 
     def is_open(self) -> bool:
@@ -146,7 +160,7 @@ class AsyncLinks:
                 if link.is_open():
                     return link
             self._stats.connects += 1
-            return await AsyncLink.connect(self._settings, max(deadline_s - loop.time(), 0.001))
+            return await AsyncLink.connect(self._settings, deadline_s)
         except BaseException:
             self._free.release()
             raise

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NoReturn, Self, TypeVar
 
+from sluicegate.bounds import REDIS_WARM_MS
 from sluicegate.clock import US_PER_MS, US_PER_S, Clock, SystemClock
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
@@ -14,6 +15,7 @@ from sluicegate.stores.redis.async_link import AsyncLink, AsyncLinks
 from sluicegate.stores.redis.calls import Calls, Command, Steps
 from sluicegate.stores.redis.faults import fault_of, is_noscript, is_readonly
 from sluicegate.stores.redis.link import ReplyError, packed
+from sluicegate.stores.redis.scripts import DECIDE, REFUND
 from sluicegate.stores.redis.secret import Subjects
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.stats import RedisStats
@@ -81,6 +83,23 @@ class AsyncRedisStore:
         """Forget these counters, unreadable ones too; returns how many keys existed."""
         return await self._perform(self._calls.reset(keys)) if keys else 0
 
+    async def warm(self) -> bool:
+        """Connect, learn the key secret and load the scripts, within a second; False where the store is not there."""
+        deadline_s = asyncio.get_running_loop().time() + REDIS_WARM_MS * US_PER_MS / US_PER_S
+        try:
+            links = self._links_here()
+            link = await links.take(deadline_s)
+            try:
+                if not self._subjects.ready:
+                    await self._learn_secret(link, deadline_s)
+                loads = [(b"SCRIPT", b"LOAD", script.text) for script in (DECIDE, REFUND)]
+                replies = await self._exchange(link, loads, deadline_s)
+            finally:
+                links.give(link)
+        except StoreError:
+            return False
+        return not any(isinstance(reply, ReplyError) for reply in replies)
+
     async def close(self) -> None:
         """Close the connections of all loops; every later call but ``close`` raises StoreError."""
         self.close_soon()
@@ -104,13 +123,8 @@ class AsyncRedisStore:
 
     async def _perform(self, steps: Steps[R]) -> R:
         """Send what ``steps`` yields on one connection, all within the deadline."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._timeout_s
-        links = self._links.get(loop)
-        if self._closed:
-            raise StoreError("the Redis store is closed", transient=False)
-        if links is None:
-            links = self._links[loop] = AsyncLinks(self.settings, self.stats)
+        deadline_s = asyncio.get_running_loop().time() + self._timeout_s
+        links = self._links_here()
         link = await links.take(deadline_s)
         try:
             if not self._subjects.ready:
@@ -129,6 +143,16 @@ class AsyncRedisStore:
             return result
         finally:
             links.give(link)
+
+    def _links_here(self) -> AsyncLinks:
+        """The connections of the running event loop."""
+        if self._closed:
+            raise StoreError("the Redis store is closed", transient=False)
+        loop = asyncio.get_running_loop()
+        links = self._links.get(loop)
+        if links is None:
+            links = self._links[loop] = AsyncLinks(self.settings, self.stats)
+        return links
 
     async def _ask(self, link: AsyncLink, command: Command, deadline_s: float) -> Any:
         """The reply to one command; the check of the key secret rides along where it is due."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sluicegate.errors import StoreError
 
-__all__ = ["fault_of", "is_noscript", "is_readonly"]
+__all__ = ["check_handshake", "fault_of", "is_noscript", "is_readonly"]
 
 # By the first word of the reply: what passes without anybody changing anything.
 _TRANSIENT = frozenset(
@@ -23,6 +25,13 @@ _TRANSIENT = frozenset(
         "UNBLOCKED",
     )
 )
+
+
+def check_handshake(replies: Iterable[object], where: str) -> None:
+    """Raise StoreError for the first reply that is an error: a wrong password, a database that is not there."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise fault_of(str(reply), where)
 
 
 def is_noscript(reply: object) -> bool:

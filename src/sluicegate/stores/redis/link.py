@@ -1,6 +1,6 @@
 """Connections to a Redis, one caller at a time.
 
-redis-py connects, authenticates and selects the database; the socket is then used directly, because a decision has *one*
+redis-py makes the connection (addresses, Unix sockets, TLS); the socket is then used directly, because a decision has *one*
 deadline for everything it sends and receives, and because nothing may be sent twice: a library that repeats a command after a
 lost reply would charge twice.
 """
@@ -17,6 +17,7 @@ from sluicegate.bounds import REDIS_CONNECTIONS_MAX, REDIS_IDLE_CHECK_US, REDIS_
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.errors import MissingExtra, StoreError
 from sluicegate.stores.locks import Locked
+from sluicegate.stores.redis.faults import check_handshake
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.stats import RedisStats
 
@@ -57,13 +58,8 @@ def new_reader() -> Reader:
 
 def connection_options(settings: RedisSettings) -> dict[str, Any]:
     """What the connection classes of redis-py take, without timeouts; their retries are off."""
-    options: dict[str, Any] = {
-        "db": settings.db,
-        "username": settings.username,
-        "password": settings.password,
-        "protocol": 2,
-        "driver_info": None,
-    }
+    # With these it sends nothing of its own; ``RedisSettings.handshake`` says what is sent first.
+    options: dict[str, Any] = {"protocol": 2, "driver_info": None}
     if settings.path is not None:
         return {**options, "path": settings.path}
     options |= {"host": settings.host, "port": settings.port}
@@ -86,8 +82,9 @@ class Link:
 
     __slots__ = ("_buffer", "_reader", "_sock", "broken", "idle_since_us")
 
-    def __init__(self, settings: RedisSettings, timeout_s: float) -> None:
-        """Connect within about ``timeout_s`` (a name lookup has no timeout of its own). Raises StoreError."""
+    def __init__(self, settings: RedisSettings, deadline_us: int, clock: Clock) -> None:
+        """Connect until the monotonic ``deadline_us``; a name lookup has no timeout of its own. Raises StoreError."""
+        timeout_s = max((deadline_us - clock.monotonic_us()) / US_PER_S, _LAST_LOOK_S)
         connection = _kind(settings)(
             **connection_options(settings),
             socket_timeout=timeout_s,
@@ -97,16 +94,26 @@ class Link:
         try:
             connection.connect()
         except redis.exceptions.RedisError as error:
-            fixed = isinstance(error, redis.exceptions.AuthenticationError)
-            raise StoreError(f"no connection to Redis at {settings.address}: {error}", transient=not fixed) from None
+            raise StoreError(f"no connection to Redis at {settings.address}: {error}") from None
         # The socket is ours from here on; the connection object would close it with itself.
         self._sock = cast("socket.socket", connection._sock)
         connection._sock = None
-        self._sock.setblocking(True)
         self._reader = new_reader()
         self._buffer = bytearray(REDIS_READ_BYTES)
         self.idle_since_us = 0
         self.broken = False
+        commands = settings.handshake()
+        if commands:
+            try:
+                replies = self.exchange(packed(commands), len(commands), deadline_us, clock)
+                check_handshake(replies, settings.address)
+            except OSError as error:
+                self.close()
+                what = str(error) or "no answer in time"
+                raise StoreError(f"no connection to Redis at {settings.address}: {what}") from None
+            except StoreError:
+                self.close()
+                raise
 
     def exchange(self, data: bytes, replies: int, deadline_us: int, clock: Clock) -> list[Any]:
         """Send ``data``, whole commands, and read so many replies until the monotonic ``deadline_us``.
@@ -173,9 +180,8 @@ class Links(Locked):
                 try:
                     link = self._idle.pop()
                 except IndexError:
-                    now_us = self._clock.monotonic_us()
                     self._stats.connects += 1
-                    return Link(self._settings, max((deadline_us - now_us) / US_PER_S, _LAST_LOOK_S))
+                    return Link(self._settings, deadline_us, self._clock)
                 if self._clock.monotonic_us() - link.idle_since_us < REDIS_IDLE_CHECK_US or link.is_quiet():
                     return link
                 link.close()

@@ -94,6 +94,15 @@ class RedisSettings:
             return self.path
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    def handshake(self) -> list[tuple[bytes | str | int, ...]]:
+        """The commands that come first on a connection; each answers OK."""
+        commands: list[tuple[bytes | str | int, ...]] = []
+        if self.password is not None:
+            commands.append((b"AUTH", self.username, self.password) if self.username else (b"AUTH", self.password))
+        if self.db:
+            commands.append((b"SELECT", self.db))
+        return commands
+
 
 def _without_userinfo(error: ValueError, url: str) -> str:
     return "its address cannot be read" if "@" in url else str(error)

@@ -31,8 +31,8 @@ class RedisStore:
     ``timeout_ms``, connecting included (looking up a name may take longer). What was sent is never sent again, except a
     script the server says it does not know. A call that fails may have been charged; nothing more than it asked for.
 
-    ``clock`` measures deadlines and guesses calendar windows; counters are dated by the server. ``time_source`` replaces
-    the server's time, for tests only. Nothing is connected until the first call or ``warm``.
+    ``clock`` guesses calendar windows; counters are dated by the server. ``time_source`` replaces the server's time, for
+    tests only. Nothing is connected until the first call or ``warm``.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class RedisStore:
         try:
             link = self._take(deadline_us)
             try:
-                self._learn_secret(link, deadline_us)
+                if not self._subjects.ready:
+                    self._learn_secret(link, deadline_us)
                 loads = [(b"SCRIPT", b"LOAD", script.text) for script in (DECIDE, REFUND)]
                 replies = self._exchange(link, loads, deadline_us)
             finally:
