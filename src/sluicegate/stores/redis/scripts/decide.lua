@@ -11,7 +11,7 @@
 -- Per request every counter is read and checked before anything is written; a key that cannot be read fails its own request only.
 --
 -- `decide_buckets` is the usual case written out: token buckets under unchanged numbers, with nothing to write on a refusal. What
--- else there is goes to `decide_any`, which is made only then: making a script's functions takes longer than a decision.
+-- else there is goes to `decide_any`, which is made only then: making its functions costs about as much as a decision.
 
 local peek, definitions, requests = message[3] == 1, message[4], message[5]
 local decide_any
