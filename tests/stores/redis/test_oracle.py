@@ -15,6 +15,7 @@ from sluicegate.algorithms import (
     FixedWindow,
     LeakyBucket,
     OnChange,
+    Outcome,
     SlidingLog,
     SlidingWindow,
     Spec,
@@ -156,7 +157,7 @@ charges = st.tuples(
 )
 steps = st.tuples(
     moves,
-    st.sampled_from(["decide", "decide", "decide", "decide", "peek", "refund"]),
+    st.sampled_from(["decide", "decide", "decide", "batch", "peek", "refund"]),
     st.lists(charges, min_size=1, max_size=4, unique_by=lambda charge: charge[0]),
 )
 
@@ -187,13 +188,17 @@ def compare(store: RedisStore, clock: ManualClock, history: list, flags: int = 1
             capacity = counter.spec.capacity
             amount = {"capacity": max(capacity, 1), "more": min(capacity + 1, 10**12)}.get(cost, cost)
             request.append((counter, "ip:192.0.2.1", amount if action == "peek" else max(amount, 1)))
-        admitted, verdicts, made = model.decide(request, peek=action == "peek")
-        answer = store.decide_one(request, peek=action == "peek")
-        assert answer.now_us == clock.now_us()
-        assert list(answer.verdicts()) == verdicts, request
-        assert answer.admitted == admitted
-        assert list(answer.receipts()) == made
-        receipts += made
+        requests = [request, request[:1], request] if action == "batch" else [request]
+        peek = action == "peek"
+        expected = [model.decide(request, peek=peek) for request in requests]
+        answers = store.decide(requests) if action == "batch" else [store.decide_one(request, peek=peek)]
+        for answer, (admitted, verdicts, made) in zip(answers, expected, strict=True):
+            assert answer.now_us == clock.now_us()
+            assert list(answer.verdicts()) == verdicts, request
+            assert answer.admitted == admitted
+            assert answer.unanimous == all(verdict.outcome is Outcome.ALLOWED for verdict in verdicts)
+            assert list(answer.receipts()) == made
+            receipts += made
 
 
 @pytest.mark.parametrize("family", range(len(FAMILIES)))
@@ -211,7 +216,7 @@ def test_each_alone(open_store: Callable[[ManualClock], RedisStore], family: int
         history.append(
             (
                 move_us,
-                draw.choice(["decide"] * 8 + ["peek", "refund"]),
+                draw.choice(["decide"] * 7 + ["batch", "peek", "refund"]),
                 [(family, numbers, draw.choice([1, 1, 1, 2, 3, "capacity"]))],
             )
         )
