@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import socket
 import subprocess
 import threading
@@ -59,7 +60,10 @@ def _free_port() -> int:
 def running(binary: str, folder: Path, *options: str) -> Iterator[Server]:
     """Start a server, wait until it answers, stop it."""
     port, path = _free_port(), folder / "s"
+    # A test run that is killed must not leave its servers behind.
+    setpriv = shutil.which("setpriv")
     arguments = [
+        *([setpriv, "--pdeathsig", "KILL"] if setpriv else []),
         binary, "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", str(path), "--dir", str(folder),
         "--save", "", "--appendonly", "no", "--maxclients", "1000", *options,
     ]  # fmt: skip
