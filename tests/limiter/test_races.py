@@ -29,6 +29,7 @@ def often_switched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return admit(self, state, now_us, cost)
 
     monkeypatch.setattr(TokenBucket, "admit", yielding)
+    monkeypatch.setattr(TokenBucket, "unit_admit", lambda self: lambda state, now_us: self.admit(state, now_us, 1))
     interval = sys.getswitchinterval()
     sys.setswitchinterval(5e-6)
     yield

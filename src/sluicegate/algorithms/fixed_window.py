@@ -8,6 +8,7 @@ request, to the calendar of a time zone.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -100,6 +101,18 @@ class FixedWindow:
         start_us, count = self._at(state, now_us)
         count += cost
         return (start_us, count) if count <= self.limit else None
+
+    def unit_admit(self) -> Callable[[tuple[int, int], int], tuple[int, int] | None]:
+        """See ``UnitSpec``. The window that is there serves nearly always; a new one is ``admit``'s business."""
+        limit, ahead_us, shortest_us, otherwise = self.limit, _AHEAD_US, self._shortest_us, self.admit
+
+        def admit(state: tuple[int, int], now_us: int) -> tuple[int, int] | None:
+            start_us, count = state
+            if ahead_us <= now_us - start_us < shortest_us:
+                return (start_us, count + 1) if count < limit else None
+            return otherwise(state, now_us, 1)
+
+        return admit
 
     def _at(self, state: tuple[int, int] | None, now_us: int) -> tuple[int, int]:
         """The window to count in: that of now, with the count of one it was taken from if the clock was set back."""

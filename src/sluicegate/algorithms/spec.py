@@ -11,13 +11,13 @@ they cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from sluicegate.algorithms.verdict import Brief, Verdict
 
-__all__ = ["ColumnSpec", "OnChange", "Spec", "State"]
+__all__ = ["ColumnSpec", "OnChange", "Spec", "State", "UnitSpec"]
 
 State: TypeAlias = Any
 """Opaque, immutable state of one counter: an int or a tuple of ints. Never None once a charge was admitted."""
@@ -124,4 +124,13 @@ class ColumnSpec(Spec, Protocol):
 
         The same as ``admit`` and ``verdict`` for each, with a refused state written back as ``clamp`` gives it.
         """
+        ...
+
+
+@runtime_checkable
+class UnitSpec(Spec, Protocol):
+    """An optional ability: a function for the usual charge, one token from a counter that exists."""
+
+    def unit_admit(self) -> Callable[[State, int], State | None]:
+        """``(state, now_us) -> admit(state, now_us, 1)`` for states that are not None, with the numbers of the spec built in."""
         ...

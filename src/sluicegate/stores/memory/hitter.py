@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from sluicegate.algorithms.spec import Spec, State, UnitSpec
 from sluicegate.bounds import COUNTER_MEMO_MAX
 from sluicegate.stores.base import Counter, Hitter
 from sluicegate.stores.memory.segment import Segment
@@ -28,7 +30,8 @@ def make_hitter(
     while ``home`` is the young segment; a slot whose counter has gone has no spec, so it is never taken for another's.
     """
     spec, table, stats, now_ns = counter.spec, store._table, store.stats, store._now_ns
-    admit, clamp = spec.admit, spec.clamp
+    clamp = spec.clamp
+    admit = spec.unit_admit() if isinstance(spec, UnitSpec) else partial(_admit_one, spec)
     refuses_free = not (counter.shadow or counter.denied_counts)
     slots: dict[str, int] = {}
     home: Segment | None = None
@@ -46,7 +49,7 @@ def make_hitter(
                     now_us = now_ns() // 1_000
                     if now_us < table.wake_us:
                         before = states[slot]
-                        state = admit(before, now_us, 1)
+                        state = admit(before, now_us)
                         if state is not None:
                             states[slot] = state
                             stats.decisions += 1
@@ -85,3 +88,7 @@ def make_hitter(
             home = None
 
     return Hitter(hit, retire)
+
+
+def _admit_one(spec: Spec, state: State, now_us: int) -> State | None:
+    return spec.admit(state, now_us, 1)
