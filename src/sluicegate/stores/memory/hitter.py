@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sluicegate.algorithms.spec import Spec, State, UnitSpec
@@ -30,8 +29,7 @@ def make_hitter(
     while ``home`` is the young segment; a slot whose counter has gone has no spec, so it is never taken for another's.
     """
     spec, table, stats, now_ns = counter.spec, store._table, store.stats, store._now_ns
-    clamp = spec.clamp
-    admit = spec.unit_admit() if isinstance(spec, UnitSpec) else partial(_admit_one, spec)
+    admit, clamp = _unit_admit(spec), spec.clamp
     refuses_free = not (counter.shadow or counter.denied_counts)
     slots: dict[str, int] = {}
     home: Segment | None = None
@@ -90,5 +88,5 @@ def make_hitter(
     return Hitter(hit, retire)
 
 
-def _admit_one(spec: Spec, state: State, now_us: int) -> State | None:
-    return spec.admit(state, now_us, 1)
+def _unit_admit(spec: Spec) -> Callable[[State, int], State | None]:
+    return spec.unit_admit() if isinstance(spec, UnitSpec) else lambda state, now_us: spec.admit(state, now_us, 1)
