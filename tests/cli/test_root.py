@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,3 +91,20 @@ def test_reader_that_goes_away_is_no_error(rules: Any) -> None:
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert done.stdout.splitlines()[-1] == "0"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+@pytest.mark.parametrize("command", [["rules", "bounds"], ["--help"]])
+def test_a_full_disk_is_one_line(rules: Path, command: list[str]) -> None:
+    """Output that cannot be written is exit status 2 and one line, whichever command prints it."""
+    arguments = command if command == ["--help"] else [*command, str(rules)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sluicegate", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "sluicegate: cannot write the output: No space left on device\n"

@@ -90,3 +90,18 @@ async def test_drain_first_waits_for_requests_on_their_way() -> None:
     registry.discard(peer)
     assert await draining == 0
     assert peer.told == []
+
+
+async def test_sweep_goes_on_for_what_outlives_the_connections() -> None:
+    """While ``more`` says so the sweep runs with nobody connected, and sleeps once it does not."""
+    left = [3]
+
+    def tick() -> None:
+        left[0] -= 1
+
+    registry = Connections(interval_s=0.01, on_tick=tick, more=lambda: left[0] > -5)
+    registry.discard(Peer(registry))
+    async with asyncio.timeout(5):
+        while registry._timer is not None:
+            await asyncio.sleep(0.005)
+    assert left == [-5]

@@ -165,3 +165,15 @@ async def test_draining_finishes_what_is_in_flight(world):
     reply = await busy.reply()
     assert (reply.status, reply.get("Connection")) == (200, "close")
     assert await draining == 0
+
+
+@pytest.mark.slow
+async def test_kept_upstream_connections_are_closed_after_the_last_client(world):
+    """An upstream connection nobody uses is given up in its time, also while no client is connected at all."""
+    w = await world(upstream_idle_timeout_s=0.6)
+    client = await w.client()
+    assert (await client.ask(GET)).status == 200
+    client.writer.transport.abort()
+    await w.until(lambda: len(w.gateway.connections) == 0)
+    assert [state[0] for state in w.gateway.upstreams.values()] == [1]
+    await w.until(lambda: [state[0] for state in w.gateway.upstreams.values()] == [0])

@@ -128,3 +128,10 @@ def test_memo_is_bounded() -> None:
     for second in range(20_000):
         times[f"17/May/2015:{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02} +0000"]
     assert len(times) <= 1_024
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 10**40, float("inf"), float("nan"), 1e308, True])
+def test_numbers_that_no_log_can_mean(value: object) -> None:
+    """A number of any size is refused as a time, also an integer that no float can hold."""
+    with pytest.raises(ValueError, match="time"):
+        time_us(value)

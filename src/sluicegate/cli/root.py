@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,9 @@ from sluicegate.errors import SluicegateError
 from sluicegate.rules.problems import RulesInvalid
 
 __all__ = ["root", "run"]
+
+# What the system says where a file takes no more; every file that is written besides the output has its own message.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 LATER = frozenset({"control", "top", "suggest", "nodes", "audit", "counters", "doctor", "sim", "pause"})
 
@@ -64,6 +68,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output has gone, which is no error: `sluicegate rules bounds FILE | head`.
         _give_up_output()
         return 0
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        print(f"sluicegate: cannot write the output: {error.strerror}", file=sys.stderr)
+        _give_up_output()
+        return 2
     return result if isinstance(result, int) else 0
 
 

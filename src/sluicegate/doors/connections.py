@@ -44,16 +44,24 @@ class Connections:
 
     ``draining``: no further request is wanted; a connection that arrives late (from the accept queue) should answer
     one request and close. ``on_tick`` runs at each sweep and when the first connection arrives, for state that only
-    has to be right to the second (a ``Date`` header).
+    has to be right to the second (a ``Date`` header). ``more`` says after a sweep whether there is something left to do
+    although nobody is connected; without it the sweep sleeps then.
     """
 
-    def __init__(self, *, interval_s: float = SWEEP_INTERVAL_S, on_tick: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        interval_s: float = SWEEP_INTERVAL_S,
+        on_tick: Callable[[], None] | None = None,
+        more: Callable[[], bool] | None = None,
+    ) -> None:
         self.now_s = 0.0
         self.draining = False
         self.opened = 0
         """Connections ever added."""
         self._interval_s = interval_s
         self._on_tick = on_tick
+        self._more = more
         self._live: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event | None = None
@@ -111,7 +119,8 @@ class Connections:
         for connection in tuple(self._live):
             if connection.deadline_s <= now_s:
                 connection.expire()
-        self._timer = loop.call_later(self._interval_s, self._tick) if self._live else None
+        go_on = self._live or (self._more is not None and self._more())
+        self._timer = loop.call_later(self._interval_s, self._tick) if go_on else None
 
     def _stop(self) -> None:
         if self._timer is not None:

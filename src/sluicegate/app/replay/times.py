@@ -93,7 +93,10 @@ def time_us(value: object) -> int:
             return clf_us(value)
         whole, _, fraction = value.partition(".")
         return _epoch_us(int(whole), int(fraction.ljust(9, "0")))
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, int) and not isinstance(value, bool):
+        # JSON has integers of any length, and beyond 10^308 one has no float.
+        return _epoch_us(value, 0)
+    if not isinstance(value, float) or not math.isfinite(value):
         raise ValueError(f"no time: {_shown(value)}")
     whole_number = math.floor(value)
     return _epoch_us(whole_number, round((value - whole_number) * 1e9))

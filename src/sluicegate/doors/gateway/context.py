@@ -45,7 +45,7 @@ class Context:
         self.settings = settings
         self.clock = clock
         self.stats = Stats()
-        self.clients = Connections(on_tick=self._tick)
+        self.clients = Connections(on_tick=self._tick, more=self._upstreams_in_use)
         self.pool = Pool([Target.parse(url) for url in upstreams], settings, self.stats, self.clients)
         self.forwarder = Forwarder(settings)
         self.response_names = response_names(headers.names)
@@ -79,6 +79,10 @@ class Context:
 
     def _tick(self) -> None:
         self.pool.expire(self.clients.now_s)
+
+    def _upstreams_in_use(self) -> bool:
+        # Connections are kept beyond the last client, and they have to be given up too when nobody comes.
+        return self.pool.in_use
 
     @staticmethod
     def _names_of(resolver: IdentityResolver) -> Names:

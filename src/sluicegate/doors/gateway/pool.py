@@ -120,6 +120,11 @@ class Pool:
             for connection in [kept for kept in upstream.idle if kept.expires_s <= now_s]:
                 connection.close()
 
+    @property
+    def in_use(self) -> bool:
+        """There are connections to upstreams, or attempts to make one."""
+        return any(upstream.open or upstream.connecting for upstream in self.upstreams)
+
     async def close(self) -> None:
         """Close kept connections and give up attempts."""
         for attempt in tuple(self._attempts):
