@@ -53,7 +53,7 @@ async def main():
 uvloop.run(main())
 """
 GATEWAY = """
-import asyncio, sys, uvloop
+import asyncio, gc, sys, uvloop
 from sluicegate.doors.gateway import Gateway
 from sluicegate.doors.listen import Address, open_listener
 from sluicegate.limiter.limiter import Limiter
@@ -61,6 +61,8 @@ from sluicegate.rules.load import load_rules
 async def main():
     gateway = Gateway(Limiter.from_rules(load_rules(sys.argv[2], "bench")), [sys.argv[1]])
     listener = await open_listener(Address("127.0.0.1", 0), gateway.protocol_factory)
+    gc.collect()
+    gc.freeze()  # as `sluicegate` does when it has started
     print(listener.address.port, flush=True)
     await asyncio.Event().wait()
 uvloop.run(main())

@@ -93,7 +93,7 @@ async def app(scope, receive, send):
 """
 
 OURS = """
-import asyncio, sys, uvloop
+import asyncio, gc, sys, uvloop
 from sluicegate.clock import SystemClock
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.listen import Address, open_listener
@@ -104,6 +104,8 @@ async def main():
     limiter = Limiter.from_rules(RuleSet(rules=()), clock=clock)
     door = HttpDoor(limiter, clock=clock, ready=lambda: (True, {}), metrics=lambda: ("text/plain", b""))
     listener = await open_listener(Address.parse("127.0.0.1:0"), door.protocol_factory)
+    gc.collect()
+    gc.freeze()  # as `sluicegate` does when it has started
     print(listener.address.port, flush=True)
     await asyncio.Event().wait()
 uvloop.run(main())
