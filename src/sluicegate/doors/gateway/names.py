@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from sluicegate.bounds import GATEWAY_NAMES_MEMO_MAX
+from sluicegate.doors.gateway.wire import Fields
 
 __all__ = ["ConnectionOptions", "Kind", "Names", "connection_options", "request_names", "response_names"]
 
@@ -90,6 +91,21 @@ class Names:
     def __init__(self, table: dict[bytes, Kind]) -> None:
         self._table = table
         self.kinds: dict[bytes, Kind] = {}
+
+    def divide(self, fields: Fields, plain: Fields) -> list[tuple[Kind, bytes, bytes]]:
+        """The fields that mean something to the gateway, with their kind, in order; the others are added to ``plain``."""
+        kinds = self.kinds
+        special: list[tuple[Kind, bytes, bytes]] = []
+        for pair in fields:
+            name = pair[0]
+            kind = kinds.get(name)
+            if kind is None:
+                kind = self.classify(name)
+            if kind:
+                special.append((kind, name, pair[1]))
+            else:
+                plain.append(pair)
+        return special
 
     def classify(self, name: bytes) -> Kind:
         """The kind of a name in any case; remembered under this spelling."""

@@ -65,18 +65,7 @@ class Request:
 def read_request(line: RequestLine, names: Names) -> Request | Fault:
     """Give every field its meaning; refuse what two readers could understand differently."""
     request = Request(line)
-    kinds = names.kinds
-    plain = request.fields
-    special: list[tuple[Kind, bytes, bytes]] = []
-    for pair in line.fields:
-        name = pair[0]
-        kind = kinds.get(name)
-        if kind is None:
-            kind = names.classify(name)
-        if kind:
-            special.append((kind, name, pair[1]))
-        else:
-            plain.append(pair)
+    special = names.divide(line.fields, request.fields)
     return _fault_of_special(request, special, names) or _fault_of_target(request) or request
 
 

@@ -63,18 +63,7 @@ class Response:
 def read_response(line: StatusLine, names: Names, request: Request) -> Response | Fault:
     """Give every field its meaning and find out how the body is framed (RFC 9112, 6.3)."""
     response = Response(line)
-    kinds = names.kinds
-    plain = response.fields
-    special: list[tuple[Kind, bytes, bytes]] = []
-    for pair in line.fields:
-        name = pair[0]
-        kind = kinds.get(name)
-        if kind is None:
-            kind = names.classify(name)
-        if kind:
-            special.append((kind, name, pair[1]))
-        else:
-            plain.append(pair)
+    special = names.divide(line.fields, response.fields)
     return _fault_of_special(response, special, names) or _fault_of_framing(response, request) or response
 
 
