@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from sluicegate.algorithms import TokenBucket
 
 STRICT = os.environ.get("SLUICEGATE_STRICT", "") not in ("", "0")
 MISSING_PROGRAMS: Counter[str] = Counter()
@@ -45,3 +48,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests were skipped for want of a program, and which."""
     for name, count in sorted(MISSING_PROGRAMS.items()):
         terminalreporter.write_line(f"skipped {count} test(s): the program {name!r} is not on this machine")
+
+
+@pytest.fixture
+def often_switched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Other threads run between the reading of a token bucket and its writing, where a race would do its harm."""
+    admit = TokenBucket.admit
+
+    def yielding(self: TokenBucket, state: int | None, now_us: int, cost: int) -> int | None:
+        os.sched_yield()
+        return admit(self, state, now_us, cost)
+
+    monkeypatch.setattr(TokenBucket, "admit", yielding)
+    monkeypatch.setattr(TokenBucket, "unit_admit", lambda self: lambda state, now_us: self.admit(state, now_us, 1))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(5e-6)
+    yield
+    sys.setswitchinterval(interval)

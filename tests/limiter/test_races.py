@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from sluicegate.algorithms import TokenBucket
 from sluicegate.clock import ManualClock
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.facts import Facts
@@ -19,21 +16,7 @@ from sluicegate.rules.load import load_rules
 THREADS = 8
 
 
-@pytest.fixture(autouse=True)
-def often_switched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Other threads run between the reading of a counter and its writing, where a race would do its harm."""
-    admit = TokenBucket.admit
-
-    def yielding(self: TokenBucket, state: int | None, now_us: int, cost: int) -> int | None:
-        os.sched_yield()
-        return admit(self, state, now_us, cost)
-
-    monkeypatch.setattr(TokenBucket, "admit", yielding)
-    monkeypatch.setattr(TokenBucket, "unit_admit", lambda self: lambda state, now_us: self.admit(state, now_us, 1))
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(5e-6)
-    yield
-    sys.setswitchinterval(interval)
+pytestmark = pytest.mark.usefixtures("often_switched")
 
 
 def race(work: Callable[[], int]) -> tuple[int, int]:

@@ -6,9 +6,7 @@ import itertools
 import multiprocessing
 import os
 import pickle
-import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,21 +19,7 @@ THREADS = 8
 DAILY = TokenBucket(100, 100, 86_400 * US_PER_S)
 
 
-@pytest.fixture(autouse=True)
-def often_switched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Other threads run between the reading of a counter and its writing, where a race would do its harm."""
-    admit = TokenBucket.admit
-
-    def yielding(self: TokenBucket, state: int | None, now_us: int, cost: int) -> int | None:
-        os.sched_yield()
-        return admit(self, state, now_us, cost)
-
-    monkeypatch.setattr(TokenBucket, "admit", yielding)
-    monkeypatch.setattr(TokenBucket, "unit_admit", lambda self: lambda state, now_us: self.admit(state, now_us, 1))
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(5e-6)
-    yield
-    sys.setswitchinterval(interval)
+pytestmark = pytest.mark.usefixtures("often_switched")
 
 
 def race(work) -> list[list[bool]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from sluicegate.clock import ManualClock
-from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single, Store
+from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
 from sluicegate.stores.redis import AsyncRedisStore, RedisStore
 from sluicegate.testing import StoreContract
 
@@ -24,9 +24,6 @@ class TestRedisStore(StoreContract):
 
     def teardown_method(self) -> None:
         """The store is closed by a fixture."""
-
-    def new_store(self, clock: ManualClock) -> Store:
-        raise NotImplementedError(clock)
 
 
 class Awaited:
@@ -69,6 +66,3 @@ class TestAsyncRedisStore(StoreContract):
 
     def teardown_method(self) -> None:
         """The store is closed by a fixture."""
-
-    def new_store(self, clock: ManualClock) -> Store:
-        raise NotImplementedError(clock)
