@@ -8,6 +8,7 @@
     │   └── MissingExtra      an optional dependency is not installed
     ├── StoreError            the counter store; carries ``transient``
     │   ├── PartlyDecided     some requests of a batch were decided, the others were not
+    │   ├── PartlyReached     some counters of one request were reached, the others were not
     │   └── StoreFull         the store refuses new counters at its bound
     └── InternalError         us: a broken invariant
 
@@ -25,6 +26,7 @@ __all__ = [
     "InvalidRequest",
     "MissingExtra",
     "PartlyDecided",
+    "PartlyReached",
     "RateLimited",
     "ReceiptUnknown",
     "SluicegateError",
@@ -109,6 +111,22 @@ class PartlyDecided(StoreError):
         super().__init__(str(cause), transient=cause.transient)
         self.cause = cause
         self.answers = answers
+
+
+class PartlyReached(StoreError):
+    """Some counters of one request were reached and decided, on a store of several servers; the others were not.
+
+    ``verdicts``: one per charge, in order, None where it is not known (declared as objects, because errors know no other
+    module). ``receipts``: the charges that were made and still stand; whoever refuses the request refunds them.
+    ``now_us``: the store's time of one of the decisions.
+    """
+
+    def __init__(self, cause: StoreError, verdicts: Sequence[object], receipts: Sequence[object], now_us: int) -> None:
+        super().__init__(str(cause), transient=cause.transient)
+        self.cause = cause
+        self.verdicts = verdicts
+        self.receipts = receipts
+        self.now_us = now_us
 
 
 class StoreFull(StoreError):

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from sluicegate.algorithms.spec import OnChange, Spec, State
 from sluicegate.algorithms.verdict import Brief, Verdict
+from sluicegate.errors import StoreError
 
 __all__ = [
     "Answer",
@@ -18,10 +19,13 @@ __all__ = [
     "BulkStore",
     "Charge",
     "Counter",
+    "Done",
+    "FleetStore",
     "HitStore",
     "Hitter",
     "Receipt",
     "Request",
+    "ServerHealth",
     "Single",
     "Store",
 ]
@@ -156,16 +160,79 @@ class HitStore(Protocol):
         ...
 
 
+Done: TypeAlias = Callable[[Answer | StoreError], None]
+"""What is called with the answer to a submitted request, once; it must not raise."""
+
+
 @runtime_checkable
 class AsyncStore(Protocol):
-    """An optional ability: deciding for coroutines without blocking their event loop."""
+    """An optional ability: deciding for coroutines and callbacks without blocking their event loop.
+
+    Every method must be called on a running event loop, and belongs to that loop. Where the caller of a coroutine is cancelled, the charge may
+    have been made.
+    """
+
+    def submit(self, request: Request, done: Done, *, peek: bool = False) -> None:
+        """``Store.decide_one`` by callback: ``done`` gets the answer, or the StoreError, on this loop.
+
+        Requests that wait at the same time ride together. ``done`` may be called before ``submit`` returns; it is called within
+        the store's deadline, a late loop apart.
+        """
+        ...
 
     async def adecide_one(self, request: Request, *, peek: bool = False) -> Answer:
-        """``Store.decide_one``; where the caller is cancelled, the charge may have been made."""
+        """``Store.decide_one``."""
+        ...
+
+    async def adecide(self, requests: Sequence[Request], *, peek: bool = False) -> list[Answer]:
+        """``Store.decide``."""
+        ...
+
+    async def arefund(self, receipts: Sequence[Receipt]) -> int:
+        """``Store.refund``."""
+        ...
+
+    async def areset(self, keys: Sequence[tuple[Counter, str]]) -> int:
+        """``Store.reset``."""
+        ...
+
+    async def awarm(self) -> bool:
+        """Connect and make ready, within a second; False where the store is not there. Never raises for that."""
         ...
 
     async def aclose(self) -> None:
         """``Store.close``, and what belongs to the running event loop is closed when this returns."""
+        ...
+
+
+class ServerHealth(NamedTuple):
+    """How one server of a store is, as this process sees it.
+
+    ``state``: "up", "down" (calls fail at once; it is probed) or "unknown" (nothing was asked yet). ``since_us``: monotonic time of the last change.
+    ``error``: the last failure's text, None where there was none since it is up.
+    """
+
+    address: str
+    state: str
+    since_us: int
+    error: str | None
+
+
+@runtime_checkable
+class FleetStore(Protocol):
+    """An optional ability: a store that many processes share knows how many there are, and how it is."""
+
+    @property
+    def nodes(self) -> int:
+        """The most processes that were seen to use this store at one time, in the last ``REDIS_NODES_MEMORY_US``; >= 1."""
+        ...
+
+    async def abeat(self) -> None:
+        """Say that this process is here, for processes that decide nothing at the moment. Never raises for an absent store."""
+        ...
+
+    def health(self) -> Sequence[ServerHealth]:
+        """One entry per server known."""
         ...
 
 

@@ -12,9 +12,10 @@ from sluicegate.clock import US_PER_MS, US_PER_S, Clock, SystemClock
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
 from sluicegate.stores.redis.async_link import AsyncLink, AsyncLinks
-from sluicegate.stores.redis.calls import Calls, Command, Steps
+from sluicegate.stores.redis.calls import Calls, Steps
 from sluicegate.stores.redis.faults import fault_of, is_noscript, is_readonly
 from sluicegate.stores.redis.link import ReplyError, packed
+from sluicegate.stores.redis.packing import Command, Packing
 from sluicegate.stores.redis.scripts import DECIDE, REFUND
 from sluicegate.stores.redis.secret import Subjects
 from sluicegate.stores.redis.settings import RedisSettings
@@ -37,7 +38,7 @@ class AsyncRedisStore:
         if isinstance(settings, str):
             settings = RedisSettings.from_url(settings)
         subjects = Subjects(plain=settings.plain_keys, secret=settings.key_secret)
-        calls = Calls(subjects, clock or SystemClock(), settings.address, time_source)
+        calls = Calls(Packing(subjects, clock or SystemClock(), settings.address, time_source))
         self._set(settings, subjects, calls, RedisStats())
 
     @classmethod
@@ -129,15 +130,16 @@ class AsyncRedisStore:
         try:
             if not self._subjects.ready:
                 await self._learn_secret(link, deadline_s)
-            command = next(steps)
+            commands = next(steps)
             while True:
-                try:
-                    reply = await self._ask(link, command, deadline_s)
-                except StoreError as error:
-                    # The operation may have decided a part before: it gets the error where it waits.
-                    command = steps.throw(error)
-                else:
-                    command = steps.send(reply)
+                replies: list[Any] = []
+                for command in commands:
+                    try:
+                        replies.append(await self._ask(link, command, deadline_s))
+                    except StoreError as error:
+                        # The operation may have decided a part before: it gets the error where it waits.
+                        replies.append(error)
+                commands = steps.send(replies)
         except StopIteration as done:
             result: R = done.value
             return result

@@ -10,9 +10,10 @@ from sluicegate.clock import US_PER_MS, Clock, SystemClock
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
 from sluicegate.stores.redis.async_store import AsyncRedisStore
-from sluicegate.stores.redis.calls import Calls, Command, Steps
+from sluicegate.stores.redis.calls import Calls, Steps
 from sluicegate.stores.redis.faults import fault_of, is_noscript, is_readonly
 from sluicegate.stores.redis.link import Link, Links, ReplyError, packed
+from sluicegate.stores.redis.packing import Command, Packing
 from sluicegate.stores.redis.scripts import DECIDE, REFUND
 from sluicegate.stores.redis.secret import Subjects
 from sluicegate.stores.redis.settings import RedisSettings
@@ -45,7 +46,8 @@ class RedisStore:
         self._clock = clock or SystemClock()
         self._monotonic = SystemClock()
         self._subjects = Subjects(plain=settings.plain_keys, secret=settings.key_secret)
-        self._calls = Calls(self._subjects, self._clock, settings.address, time_source)
+        self._packing = Packing(self._subjects, self._clock, settings.address, time_source)
+        self._calls = Calls(self._packing)
         self._links = Links(settings, self._monotonic, self.stats)
         self._timeout_us = settings.timeout_ms * US_PER_MS
         self._async = AsyncRedisStore.sharing(settings, self._subjects, self._calls, self.stats)
@@ -112,7 +114,7 @@ class RedisStore:
         """The key under which a counter is kept; connects where the secret is not known yet."""
         if not self._subjects.ready:
             self.warm()
-        return self._calls.key(counter, subject)
+        return self._packing.key(counter, subject)
 
     def close(self) -> None:
         """Close all connections; every later call but ``close`` raises StoreError."""
@@ -126,15 +128,16 @@ class RedisStore:
         try:
             if not self._subjects.ready:
                 self._learn_secret(link, deadline_us)
-            command = next(steps)
+            commands = next(steps)
             while True:
-                try:
-                    reply = self._ask(link, command, deadline_us)
-                except StoreError as error:
-                    # The operation may have decided a part before: it gets the error where it waits.
-                    command = steps.throw(error)
-                else:
-                    command = steps.send(reply)
+                replies: list[Any] = []
+                for command in commands:
+                    try:
+                        replies.append(self._ask(link, command, deadline_us))
+                    except StoreError as error:
+                        # The operation may have decided a part before: it gets the error where it waits.
+                        replies.append(error)
+                commands = steps.send(replies)
         except StopIteration as done:
             result: R = done.value
             return result
