@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluicegate.bounds import SUBJECT_CHARS_MAX, SUBJECT_MEMO_MAX
-from sluicegate.stores.keys import EVERYBODY, PartMemo, counter_key, counter_prefix, escape, subject_of
+from sluicegate.stores.keys import (
+    EVERYBODY,
+    TAG_DIMENSIONS,
+    PartMemo,
+    PlainSubjects,
+    SubjectDigests,
+    counter_key,
+    counter_prefix,
+    escape,
+    redis_frame,
+    subject_of,
+    tag_of,
+)
 
 TEXT = st.one_of(st.text(max_size=20), st.text(st.sampled_from("ab_:|#%{}*/ \x00\n\u00e9\ud800"), max_size=12))
 LONG_TEXT = st.one_of(TEXT, st.text(min_size=SUBJECT_CHARS_MAX - 2, max_size=SUBJECT_CHARS_MAX + 20))
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "keys.json").read_text())["keys"]
+NAMES = st.one_of(TEXT, st.sampled_from([*TAG_DIMENSIONS, "endpoint", "path"]))
+CLIENT_PARTS = st.lists(st.tuples(NAMES, TEXT), max_size=4)
 PARTS = st.lists(st.tuples(TEXT, LONG_TEXT), max_size=4)
 
 
@@ -41,13 +58,96 @@ def test_different_counters_have_different_keys(
     assert (key == other_key) is ((one, user) == (other, other_user))
 
 
-@given(PARTS)
-def test_a_subject_in_braces_is_the_whole_hash_tag(parts: list[tuple[str, str]]) -> None:
-    """Redis takes what stands between the first brace and the next closing one: no client can move it."""
-    subject = subject_of(parts)
-    found = re.search(r"\{(.*?)\}", f"rl1:default:{{{subject}}}:rule")
+def redis_key(prefix: str, subject: str, *, plain: bool) -> str:
+    head, tail = redis_frame(prefix)
+    return head + (PlainSubjects() if plain else SubjectDigests(b"0123456789abcdef"))[subject] + tail
+
+
+def tag_in(key: str) -> str:
+    """The hash tag as Redis finds it: between the first brace and the next closing one."""
+    found = re.search(r"\{(.*?)\}", key)
     assert found is not None
-    assert found[1] == subject
+    return found[1]
+
+
+@given(CLIENT_PARTS, st.booleans())
+def test_no_client_moves_a_hash_tag(parts: list[tuple[str, str]], plain: bool) -> None:
+    """Redis takes what stands between the first brace and the next closing one: that is the tag made here, whatever clients send."""
+    subject = subject_of(parts)
+    key = redis_key(counter_prefix("n{}:s", "ru{l}e", "a", "s"), subject, plain=plain)
+    tag = tag_of(subject)
+    assert tag_in(key) == (tag if plain else SubjectDigests(b"0123456789abcdef")[tag][1:-1])
+    assert set(tag_in(key)).isdisjoint("{}")
+
+
+@given(CLIENT_PARTS)
+def test_tag_is_the_part_that_names_the_client(parts: list[tuple[str, str]]) -> None:
+    """The tag is the first part of api_key, user, ip, tenant; else the whole subject: a client's counters share a slot."""
+    subject = subject_of(parts)
+    named = [(name, value) for wanted in TAG_DIMENSIONS for name, value in parts if name == wanted]
+    assert tag_of(subject) == (subject_of([named[0]]) if named and len(parts) > 1 else subject)
+
+
+@pytest.mark.parametrize(
+    ("subject", "tag"),
+    [
+        ("*", "*"),
+        ("user:8123", "user:8123"),
+        ("endpoint:POST /x|user:8123", "user:8123"),
+        ("user:1|api_key:k", "api_key:k"),
+        ("tenant:t|ip:192.0.2.1", "ip:192.0.2.1"),
+        ("path:/a|user_id:7", "path:/a|user_id:7"),
+        ("attrs.user:7|header.user:8", "attrs.user:7|header.user:8"),
+        ("path:user:1|tenant:t", "tenant:t"),
+    ],
+)
+def test_tag_of(subject: str, tag: str) -> None:
+    """A dimension is known by its whole name; a value or another dimension that looks like one is none."""
+    assert tag_of(subject) == tag
+
+
+@given(CLIENT_PARTS, CLIENT_PARTS, st.sampled_from("ab"), st.sampled_from("ab"), st.booleans())
+@example([("user", "a_b"), ("path", "c")], [("user", "a"), ("path", "b_c")], "a", "a", False)
+@example([("user", "1"), ("path", "a:s:0")], [("user", "1")], "a", "a", True)
+@example([("user", "1")], [("user", "1"), ("user", "1")], "a", "a", False)
+@example([("user", "1"), ("path", "x")], [("path", "x"), ("user", "1")], "a", "a", True)
+def test_different_subjects_have_different_keys(
+    one: list[tuple[str, str]], other: list[tuple[str, str]], rule: str, other_rule: str, plain: bool
+) -> None:
+    """A subject of several parts shares a slot with its client and never a key, with it or with another order of parts (P92)."""
+    key = redis_key(counter_prefix("n", rule, "a", "s"), subject_of(one), plain=plain)
+    other_key = redis_key(counter_prefix("n", other_rule, "a", "s"), subject_of(other), plain=plain)
+    assert (key == other_key) is ((one, rule) == (other, other_rule))
+
+
+def test_all_counters_of_a_client_share_a_slot() -> None:
+    """User, user and endpoint, address and user: one tag, so one script can decide them together (P41)."""
+    subjects = ["user:8123", "user:8123|endpoint:POST /x", "ip:192.0.2.1|user:8123"]
+    assert len({tag_in(redis_key("n:r:a:s:0:", subject, plain=False)) for subject in subjects}) == 1
+
+
+@pytest.mark.parametrize("row", VECTORS, ids=[row["plain_key"][:40] for row in VECTORS])
+def test_vectors(row: dict[str, object]) -> None:
+    """Keys are exactly those that programs in other languages make."""
+    subject = subject_of([tuple(part) for part in row["parts"]])
+    assert subject == row["subject"]
+    head, tail = redis_frame(counter_prefix(*row["prefix"]))
+    assert head + SubjectDigests(row["secret"].encode())[subject] + tail == row["key"]
+    assert head + PlainSubjects()[subject] + tail == row["plain_key"]
+
+
+def test_vectors_differ() -> None:
+    """No two vectors share a key."""
+    assert len({row["key"] for row in VECTORS}) == len(VECTORS)
+
+
+def test_digests_are_remembered_and_bounded() -> None:
+    """A known subject costs one look into a dict, and a flood of new ones does not grow it beyond its bound."""
+    digests = SubjectDigests(b"0123456789abcdef")
+    assert digests["user:1"] is digests["user:1"]
+    for number in range(SUBJECT_MEMO_MAX + 10):
+        digests[f"user:{number}"]
+        assert len(digests) <= SUBJECT_MEMO_MAX
 
 
 @given(LONG_TEXT)

@@ -19,9 +19,19 @@ share a counter only if SHA-256 collides.
 
 A dimension that is not known never becomes a part: the caller leaves the whole subject out (see ``OnMissing``).
 
-In Redis the parts stand in another order, and the subject is a keyed digest unless asked otherwise:
+In Redis the parts stand in another order, and subjects are keyed digests unless asked otherwise:
 
-    rl1:default:{ZtvGp0x2AcmNj1BqW5TfXg}:login:sliding_window:60000000/6:0
+    rl1:default:{5Sall1SFxsGj0VnfDLKVxA}:login:sliding_window:60000000/6:0
+    rl1:default:{5Sall1SFxsGj0VnfDLKVxA}:_zQeBAaRkY6CW-ZLAcUgBw:shorten:token_bucket:-:0
+
+What stands in braces is the hash tag: it alone says in which slot of a cluster a key is. The tag of a subject of one part is
+that part. The tag of a subject of several is its first part among ``TAG_DIMENSIONS`` (the API key, else the user, the
+address, the tenant), so that all counters of one client have one slot, and one atomic step decides them; the digest of the whole
+subject follows then. A subject of several parts without any of these is its own tag.
+
+Rule, algorithm, shape and generation hold no colon, so the last four fields are theirs and what stands before is the subject's:
+different counters have different keys. Digests are HMAC-SHA-256 under the store's secret, the first 16 bytes, as URL-safe
+base64 without padding, which a program in any language can make (``tests/vectors/keys.json``).
 """
 
 from __future__ import annotations
@@ -37,7 +47,9 @@ from sluicegate.bounds import SUBJECT_CHARS_MAX, SUBJECT_MEMO_MAX
 
 __all__ = [
     "EVERYBODY",
+    "TAG_DIMENSIONS",
     "PartMemo",
+    "PlainSubjects",
     "SubjectDigests",
     "counter_key",
     "counter_prefix",
@@ -45,10 +57,14 @@ __all__ = [
     "join_parts",
     "redis_frame",
     "subject_of",
+    "tag_of",
 ]
 
 EVERYBODY = "*"
 """The subject of a counter that all requests share."""
+
+TAG_DIMENSIONS = ("api_key", "user", "ip", "tenant")
+"""The dimensions that name a client, in the order in which one of them becomes the hash tag of a subject."""
 
 _JOIN = "|"
 _DIGEST_BYTES = 16
@@ -127,20 +143,31 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def redis_frame(prefix: str) -> tuple[str, str]:
-    """What stands before and after the subject in the key of a Redis store, from a ``counter_prefix``.
+def tag_of(subject: str) -> str:
+    """The part of a subject that is its hash tag: subjects with one tag have one slot."""
+    if _JOIN not in subject:
+        return subject
+    parts = subject.split(_JOIN)
+    for name in TAG_DIMENSIONS:
+        prefix = name + ":"
+        for part in parts:
+            if part.startswith(prefix):
+                return part
+    return subject
 
-    Only the subject is in braces, so all counters of one subject have one hash slot.
-    """
+
+def redis_frame(prefix: str) -> tuple[str, str]:
+    """What stands before and after the subject's text (``SubjectDigests``) in the key of a Redis store, from a ``counter_prefix``."""
     namespace, rest = prefix.split(":", 1)
-    return f"rl1:{namespace}:{{", f"}}:{rest[:-1]}"
+    return f"rl1:{namespace}:", f":{rest[:-1]}"
 
 
 class SubjectDigests(dict[str, str]):
-    """The digest of every subject seen: HMAC-SHA-256 under ``secret``, cut to 16 bytes, as 22 URL-safe characters.
+    """The text in a key of every subject seen: ``{tag}``, or ``{tag}:subject`` where the tag is a part; both as digests.
 
-    Whoever reads the keys of a store learns no client's name, and without the secret cannot try names out. A full memo is
-    emptied: a subject costs 2 microseconds to learn.
+    A digest is HMAC-SHA-256 under ``secret``, cut to 16 bytes, as 22 URL-safe characters. Whoever reads the keys of a store learns
+    no client's name, and without the secret cannot try names out. A full memo is emptied: a subject costs 2 microseconds to
+    learn, one of several parts 4.
     """
 
     __slots__ = ("_secret",)
@@ -149,9 +176,25 @@ class SubjectDigests(dict[str, str]):
         self._secret = secret
 
     def __missing__(self, subject: str) -> str:
-        digest = hmac_digest(self._secret, _encode(subject), "sha256")[:_DIGEST_BYTES]
-        text = urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+        tag = tag_of(subject)
+        text = "{" + self._digest(tag) + "}"
+        if tag != subject:
+            text += ":" + self._digest(subject)
         if len(self) >= SUBJECT_MEMO_MAX:
             self.clear()
         self[subject] = text
         return text
+
+    def _digest(self, text: str) -> str:
+        digest = hmac_digest(self._secret, _encode(text), "sha256")[:_DIGEST_BYTES]
+        return urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+
+
+class PlainSubjects(dict[str, str]):
+    """``SubjectDigests`` that can be read, to debug: nothing is a digest, and nothing is kept."""
+
+    __slots__ = ()
+
+    def __missing__(self, subject: str) -> str:
+        tag = tag_of(subject)
+        return "{" + tag + "}" if tag == subject else "{" + tag + "}:" + subject

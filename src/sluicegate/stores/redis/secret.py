@@ -17,20 +17,13 @@ from typing import Final
 
 from sluicegate.bounds import REDIS_SECRET_CHECK_US
 from sluicegate.errors import StoreError
-from sluicegate.stores.keys import SubjectDigests
+from sluicegate.stores.keys import PlainSubjects, SubjectDigests
 
 __all__ = ["SECRET_KEY", "Subjects"]
 
 SECRET_KEY: Final = b"rl1:key_secret"
 
 _MADE, _GIVEN = b"made:", b"given:"
-
-
-class _Plain(dict[str, str]):
-    """Subjects as they are."""
-
-    def __missing__(self, subject: str) -> str:
-        return subject
 
 
 class Subjects:
@@ -47,7 +40,7 @@ class Subjects:
         self._check_us = 0
         self.ready = False
         if plain:
-            self.texts, self.ready, self._check_us = _Plain(), True, 1 << 62
+            self.texts, self.ready, self._check_us = PlainSubjects(), True, 1 << 62
         elif secret is not None:
             self.texts = SubjectDigests(secret)
             self._mine = _GIVEN + sha256(b"sluicegate key_secret " + secret).hexdigest()[:16].encode()
