@@ -164,6 +164,12 @@ REDIS_SECRET_CHECK_US: Final = 1_000_000
 # Redis store: bytes read from a connection at once. An answer to a full batch takes about 10 KB.
 REDIS_READ_BYTES: Final = 65_536
 
+# Redis Cluster and Sentinel: hosts that a store's URL may name. Three are enough to find the others; a hundred is a list of them all.
+REDIS_SEEDS_MAX: Final = 128
+
+# Processes that may be said to share the limits of a store (``?nodes=``), which each divides by while the store is down.
+FLEET_NODES_MAX: Final = 100_000
+
 # Redis store: bytes of a key secret. 16 random bytes are enough; more than 1,024 is another file's content.
 REDIS_KEY_SECRET_BYTES_MIN: Final = 16
 REDIS_KEY_SECRET_BYTES_MAX: Final = 1_024

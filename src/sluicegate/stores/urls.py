@@ -13,7 +13,12 @@ from sluicegate.stores.memory import MemoryStore
 __all__ = ["open_store"]
 
 _REDIS = ("redis", "rediss", "redis+unix")
-_PLANNED = {"redis+cluster": "Redis Cluster", "redis+sentinel": "Redis Sentinel"}
+_PLANNED = {
+    "redis+cluster": "Redis Cluster",
+    "rediss+cluster": "Redis Cluster",
+    "redis+sentinel": "Redis Sentinel",
+    "rediss+sentinel": "Redis Sentinel",
+}
 
 
 def open_store(url: str, clock: Clock) -> Store:
@@ -25,17 +30,19 @@ def open_store(url: str, clock: Clock) -> Store:
     has no time of its own. Raises ConfigurationError for anything else, MissingExtra where the extra ``redis`` is not
     installed; credentials in a URL are never part of a message.
     """
+    scheme = url.partition("://")[0].lower()
+    redis_scheme = scheme.replace("valkey", "redis", 1)
+    if redis_scheme in _REDIS:
+        return _open_redis(url, clock)
+    if redis_scheme in _PLANNED:
+        raise ConfigurationError(
+            f"store: {scheme}:// is not available, this version has no {_PLANNED[redis_scheme]} store yet; "
+            "use redis:// or memory://"
+        )
     try:
         parts = urlsplit(url)
     except ValueError as error:
         raise ConfigurationError(f"store: not a URL ({error}); want memory:// or redis://") from None
-    if parts.scheme in _REDIS:
-        return _open_redis(url, clock)
-    if parts.scheme in _PLANNED:
-        raise ConfigurationError(
-            f"store: {parts.scheme}:// is not available, this version has no {_PLANNED[parts.scheme]} store yet; "
-            "use redis:// or memory://"
-        )
     if parts.scheme != "memory":
         raise ConfigurationError(f"store: want memory:// or redis://, got a URL with the scheme {parts.scheme!r}")
     if parts.netloc or parts.path.strip("/") or parts.fragment:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sluicegate.bounds import REDIS_TIMEOUT_MS
 from sluicegate.clock import ManualClock
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.redis import RedisSettings, RedisStore
+from sluicegate.stores.redis.addresses import Address
 from sluicegate.stores.urls import open_store
+
+
+def cluster(*seeds: tuple[str, int], **more: object) -> RedisSettings:
+    """Settings with several servers to begin with."""
+    return RedisSettings(host=seeds[0][0], port=seeds[0][1], seeds=tuple(Address(*seed) for seed in seeds), **more)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +33,23 @@ from sluicegate.stores.urls import open_store
         ("redis+unix:///run/r.sock?db=1", RedisSettings(path="/run/r.sock", db=1)),
         ("redis+unix://:p@/run/a%20b.sock", RedisSettings(path="/run/a b.sock", password="p")),
         ("redis://h?keys=plain", RedisSettings(host="h", plain_keys=True)),
+        ("redis://u:p%5B%23%3F%2C%40@h:1", RedisSettings(host="h", port=1, username="u", password="p[#?,@")),
+        ("redis://h?nodes=12", RedisSettings(host="h", nodes_min=12)),
+        ("valkey://h:7000/3", RedisSettings(host="h", port=7_000, db=3)),
+        ("valkeys://h", RedisSettings(host="h", tls=True)),
+        ("valkey+unix:///r.sock", RedisSettings(path="/r.sock")),
+        ("redis+cluster://a,b:7001", cluster(("a", 6_379), ("b", 7_001))),
+        ("redis+cluster://h:7000,h:7001,h:7000/", cluster(("h", 7_000), ("h", 7_001))),
+        ("redis+cluster://u:p@[::1]:7000,[::1]:7001", cluster(("::1", 7_000), ("::1", 7_001), username="u", password="p")),
+        ("redis+cluster://h,[2001:db8::1],[::1]:2/0", cluster(("h", 6_379), ("2001:db8::1", 6_379), ("::1", 2))),
+        ("rediss+cluster://:p%2C@h?ca_certs=/ca", cluster(("h", 6_379), password="p,", tls=True, ca_certs="/ca")),
+        ("valkeys+cluster://h?timeout_ms=9&nodes=2", cluster(("h", 6_379), tls=True, timeout_ms=9, nodes_min=2)),
+        ("redis+sentinel://h/main", cluster(("h", 26_379), service="main")),
+        ("redis+sentinel://u:p@a,[::1]:9/my%2Fmain/3", cluster(
+            ("a", 26_379), ("::1", 9), service="my/main", db=3, username="u", password="p")),
+        ("rediss+sentinel://a/main?db=3", cluster(("a", 26_379), service="main", db=3, tls=True)),
+        ("valkey+sentinel://:x@a/main?sentinel_username=s&sentinel_password=y%26", cluster(
+            ("a", 26_379), service="main", password="x", sentinel_username="s", sentinel_password="y&")),
         ("redis://h?key_secret=0123456789abcde%2B", RedisSettings(host="h", key_secret=b"0123456789abcde+")),
     ],
 )  # fmt: skip
@@ -37,9 +62,31 @@ def test_what_a_url_says(url: str, expected: RedisSettings) -> None:
 @pytest.mark.parametrize(
     "url, words",
     [
-        ("redis://u:secret@h:99999", "cannot be read"),
-        ("redis://u:secret@[::1", "cannot be read"),
-        ("redis://u:secret@h:port", "cannot be read"),
+        ("redis://u:secret@h:99999", "port: want 1 to 65535"),
+        ("redis://u:secret@[::1", "host: cannot be read"),
+        ("redis://u:secret@[::1]7000", "host: cannot be read"),
+        ("redis://u:secret@[::g]:7000", "no IPv6 address"),
+        ("redis://u:secret@::1:7000", "host: cannot be read"),
+        ("redis://u:secret@h:port", "port: want 1 to 65535"),
+        ("redis://u:secret", "port: want 1 to 65535"),
+        ("redis://u:1/secret@h", "write / in a user or password as %2F"),
+        ("redis://u:1?secret@h", "no such parameter, only"),
+        ("redis://u:secret#1@h", "takes no fragment"),
+        ("redis://a,b", "takes one"),
+        ("redis://a b", "a name or an address is missing"),
+        ("redis://h?nodes=0", "nodes: want a whole number from 1 to 100000, got '0'"),
+        ("redis://h?sentinel_password=secret", "no parameter 'sentinel_password'"),
+        ("redis+cluster://u:secret@", "needs at least one"),
+        ("redis+cluster://u:secret@a,,b", "a name or an address is missing"),
+        ("redis+cluster://u:secret@a/1", "a cluster has only database 0, got 1"),
+        ("redis+cluster://u:secret@a?db=2", "a cluster has only database 0, got 2"),
+        ("redis+cluster://" + ",".join(f"h{n}" for n in range(129)), "at most 128 hosts, got 129"),
+        ("redis+sentinel://u:secret@a,b", "needs the name of the service"),
+        ("redis+sentinel://u:secret@a/main/x", "db: want a whole number"),
+        ("redis+sentinel://u:secret@a/main/1?db=1", "db is given twice"),
+        ("redis+sentinel://u:secret@a:26379/main?sentinel_password=secret&sentinel_password=x", "given twice"),
+        ("redis+cluster+x://u:secret@h", "want redis://, rediss://"),
+        ("redis:u:secret@h", "want redis://, rediss://"),
         ("redis://h:0", "port: want 1 to 65535"),
         ("redis://u:secret@h/x", "db: want a whole number"),
         ("redis://u:secret@h/1?db=2", "db is given twice"),
@@ -49,8 +96,7 @@ def test_what_a_url_says(url: str, expected: RedisSettings) -> None:
         ("redis://u:secret@h?timeout_ms=" + "9" * 5_000, "timeout_ms: want"),
         ("redis://u:secret@h?keys=clear", "keys: want digest or plain"),
         ("redis://u:x@h?key_secret=secret", "key_secret: want 16 to 1024 bytes, got 6"),
-        ("redis://u:secret@h?ca_certs=x", "ca_certs is for rediss:// only"),
-        ("redis://u:secret@h#part", "takes no fragment"),
+        ("redis://u:secret@h?ca_certs=x", "ca_certs is for TLS (rediss://...) only"),
         ("redis+unix://u:secret@h/run/r.sock", "absolute path"),
         ("redis+unix://", "absolute path"),
         ("redis+unix:///" + "x" * 200, "at most 107 bytes"),
@@ -62,13 +108,16 @@ def test_what_is_refused(url: str, words: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         RedisSettings.from_url(url)
     assert words in str(caught.value)
-    assert "secret@" not in str(caught.value) and "secret'" not in str(caught.value)
+    assert "secret" not in re.sub(r"key_secret|\w*sentinel_password", "", str(caught.value))
     assert len(str(caught.value)) < 300
 
 
 def test_nothing_secret_is_shown() -> None:
     """Neither settings nor stores show credentials."""
     settings = RedisSettings.from_url("redis://u:hidden1@[::1]:7000?key_secret=hidden2-hidden2-hidden2")
+    sentinel = RedisSettings.from_url("redis+sentinel://u:hidden1@[::1]:1,h:2/main?sentinel_password=hidden2")
+    assert "hidden" not in repr(sentinel) + sentinel.address
+    assert sentinel.address == "[::1]:1,h:2/main"
     store = RedisStore(settings)
     for text in (repr(settings), str(settings), repr(store), settings.address):
         assert "hidden" not in text
@@ -82,3 +131,19 @@ def test_open_store() -> None:
     assert isinstance(store, RedisStore)
     assert (store.settings.port, store.settings.db) == (1, 2)
     store.close()
+
+
+def test_settings_of_one_server_of_many() -> None:
+    """A server of a cluster, the master behind Sentinels and a Sentinel have the URL's settings, each with its own credentials."""  # P56 T85
+    cluster = RedisSettings.from_url("rediss+cluster://u:p@a:1,b:2?timeout_ms=70&ca_certs=/ca")
+    assert cluster.is_cluster
+    node = cluster.at(Address("::1", 3))
+    assert not node.is_cluster
+    assert (node.address, node.username, node.password) == ("[::1]:3", "u", "p")
+    assert (node.tls, node.ca_certs, node.timeout_ms) == (True, "/ca", 70)
+    found = RedisSettings.from_url("redis+sentinel://u:p@a:1/main/3?sentinel_username=s&sentinel_password=q")
+    assert not found.is_cluster
+    sentinel = found.of_sentinel(Address("b", 4))
+    assert (sentinel.address, sentinel.handshake()) == ("b:4", [(b"AUTH", "s", "q")])
+    master = found.at(Address("b", 4))
+    assert (master.address, master.handshake()) == ("b:4", [(b"AUTH", "u", "p"), (b"SELECT", 3)])

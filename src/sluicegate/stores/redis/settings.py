@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from dataclasses import dataclass, field, replace
+from urllib.parse import parse_qsl, unquote
 
 from sluicegate.bounds import (
-    PORT_MAX,
+    FLEET_NODES_MAX,
     REDIS_KEY_SECRET_BYTES_MAX,
     REDIS_KEY_SECRET_BYTES_MIN,
     REDIS_TIMEOUT_MS,
@@ -14,21 +14,41 @@ from sluicegate.bounds import (
     UNIX_PATH_BYTES_MAX,
 )
 from sluicegate.errors import ConfigurationError
+from sluicegate.stores.redis.addresses import Address, UrlParts, split_url
 
 __all__ = ["SCHEMES", "RedisSettings"]
 
-SCHEMES = ("redis", "rediss", "redis+unix")
+_KINDS = {
+    "redis": ("single", False),
+    "rediss": ("single", True),
+    "redis+unix": ("unix", False),
+    "redis+cluster": ("cluster", False),
+    "rediss+cluster": ("cluster", True),
+    "redis+sentinel": ("sentinel", False),
+    "rediss+sentinel": ("sentinel", True),
+}
+"""What a scheme means: the kind of store, and whether it speaks TLS."""
+
+SCHEMES = (*_KINDS, *(scheme.replace("redis", "valkey", 1) for scheme in _KINDS))
+"""Every scheme of a Redis store. Valkey is the same store under its own name: ``valkeys://`` is ``rediss://``."""
+
 _HOST = "127.0.0.1"
 _PORT = 6_379
-_PARAMETERS = ("ca_certs", "db", "key_secret", "keys", "timeout_ms")
+_SENTINEL_PORT = 26_379
+_PARAMETERS = ("ca_certs", "db", "key_secret", "keys", "nodes", "timeout_ms")
+_OF_SENTINEL = ("sentinel_password", "sentinel_username")
 
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
     """Where a Redis is and how it is used. ``repr`` shows neither password nor secret.
 
-    ``path``: a Unix socket, else ``host`` and ``port``. ``timeout_ms``: one decision, connecting included. ``plain_keys``:
-    subjects stand readable in keys. ``key_secret``: None lets the store make one.
+    ``path``: a Unix socket, else ``host`` and ``port``. ``seeds``: of a cluster, the servers that are asked which others there
+    are; with ``service``, the Sentinels that are asked where the master of that name is; empty for one server. ``host`` and
+    ``port`` are the first seed then. ``sentinel_username`` and ``sentinel_password``: of the Sentinels, which have users of their
+    own. ``timeout_ms``: one decision, connecting included. ``plain_keys``: subjects stand readable in keys. ``key_secret``: None
+    lets the store make one. ``nodes_min``: the least number of processes (>= 1) that a limit is divided by while the store is
+    down.
     """
 
     host: str = _HOST
@@ -42,57 +62,75 @@ class RedisSettings:
     timeout_ms: int = REDIS_TIMEOUT_MS
     plain_keys: bool = False
     key_secret: bytes | None = field(default=None, repr=False)
+    seeds: tuple[Address, ...] = ()
+    service: str | None = None
+    sentinel_username: str | None = None
+    sentinel_password: str | None = field(default=None, repr=False)
+    nodes_min: int = 1
 
     @classmethod
     def from_url(cls, url: str) -> RedisSettings:
-        """Read ``redis://[user:password@]host[:port][/db]``, ``rediss://...`` (TLS) or ``redis+unix:///path/of.sock``.
+        """Read a store's URL; ``valkey`` may stand for ``redis`` in every scheme.
 
-        Parameters: ``timeout_ms``, ``db``, ``keys=plain|digest``, ``key_secret`` (at least 16 bytes), and of ``rediss``
-        ``ca_certs``, a file. Raises ConfigurationError, which never shows user, password or secret.
+        ``redis://[user:password@]host[:port][/db]``, ``rediss://...`` (TLS), ``redis+unix:///path/of.sock``,
+        ``redis+cluster://[user:password@]host[:port][,host[:port]...]`` (and ``rediss+cluster``),
+        ``redis+sentinel://[user:password@]host[:port][,...]/service[/db]`` (and ``rediss+sentinel``).
+
+        Parameters: ``timeout_ms``, ``db``, ``keys=plain|digest``, ``key_secret`` (at least 16 bytes), ``nodes`` (at least so many
+        processes share the limits), of TLS ``ca_certs``, a file, of Sentinel ``sentinel_username`` and ``sentinel_password``.
+        Raises ConfigurationError, which never shows user, password or secret.
         """
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            # Of an address or a port out of range: the message says what, and quotes no more than that.
-            raise ConfigurationError(f"store: not a URL ({_without_userinfo(error, url)})") from None
-        if parts.scheme not in SCHEMES:
-            raise ConfigurationError(f"store: want {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
-        if parts.fragment:
-            raise ConfigurationError("store: a URL of Redis takes no fragment (write # in a password as %23)")
-        given = _parameters(parts)
-        host, path, db = parts.hostname or _HOST, None, given.get("db", "")
-        if parts.scheme == "redis+unix":
-            path = _socket_path(parts)
-        elif parts.path.strip("/"):
-            if db:
-                raise ConfigurationError("store: db is given twice, in the path and as a parameter")
-            db = parts.path.strip("/")
-        if port is not None and not 1 <= port <= PORT_MAX:
-            raise ConfigurationError(f"store: port: want 1 to {PORT_MAX}, got {port}")
-        tls = parts.scheme == "rediss"
+        scheme = url.partition("://")[0].lower().replace("valkey", "redis", 1)
+        if scheme not in _KINDS:
+            raise ConfigurationError(f"store: want {', '.join(f'{name}://' for name in _KINDS)}")
+        kind, tls = _KINDS[scheme]
+        parts = split_url(url, _SENTINEL_PORT if kind == "sentinel" else _PORT)
+        given = _parameters(parts, kind)
         if "ca_certs" in given and not tls:
-            raise ConfigurationError("store: ca_certs is for rediss:// only")
+            raise ConfigurationError("store: ca_certs is for TLS (rediss://...) only")
+        path, service, db = _place(parts, kind, given)
+        first = parts.addresses[0] if parts.addresses else Address(_HOST, _PORT)
         return cls(
-            host=unquote(host),
-            port=_PORT if port is None else port,
+            host=first.host,
+            port=first.port,
             path=path,
-            db=_number("db", db or "0", 0, 1_000_000),
-            username=unquote(parts.username) if parts.username else None,
-            password=unquote(parts.password) if parts.password else None,
+            db=db,
+            username=parts.username,
+            password=parts.password,
             tls=tls,
             ca_certs=given.get("ca_certs"),
             timeout_ms=_number("timeout_ms", given.get("timeout_ms", str(REDIS_TIMEOUT_MS)), 1, REDIS_TIMEOUT_MS_MAX),
             plain_keys=_plain(given.get("keys", "digest")),
             key_secret=_secret(given.get("key_secret")),
+            seeds=parts.addresses if kind in ("cluster", "sentinel") else (),
+            service=service,
+            sentinel_username=given.get("sentinel_username"),
+            sentinel_password=given.get("sentinel_password"),
+            nodes_min=_number("nodes", given.get("nodes", "1"), 1, FLEET_NODES_MAX),
         )
 
     @property
+    def is_cluster(self) -> bool:
+        """Whether the servers are a cluster: counters of different clients may be on different servers."""
+        return bool(self.seeds) and self.service is None
+
+    @property
     def address(self) -> str:
-        """For messages: host and port, or the socket's path."""
+        """For messages: host and port, the socket's path, or the hosts that are asked first and the service."""
         if self.path is not None:
             return self.path
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        if not self.seeds:
+            return str(Address(self.host, self.port))
+        hosts = ",".join(map(str, self.seeds))
+        return hosts if self.service is None else f"{hosts}/{self.service}"
+
+    def at(self, address: Address) -> RedisSettings:
+        """The settings of one server of these: of a cluster, or the master that a Sentinel named."""
+        return replace(self, host=address.host, port=address.port, seeds=(), service=None)
+
+    def of_sentinel(self, address: Address) -> RedisSettings:
+        """The settings of one Sentinel, which has no databases and users of its own."""
+        return replace(self.at(address), db=0, username=self.sentinel_username, password=self.sentinel_password)
 
     def handshake(self) -> list[tuple[bytes | str | int, ...]]:
         """The commands that come first on a connection; each answers OK."""
@@ -104,24 +142,49 @@ class RedisSettings:
         return commands
 
 
-def _without_userinfo(error: ValueError, url: str) -> str:
-    return "its address cannot be read" if "@" in url else str(error)
-
-
-def _parameters(parts: SplitResult) -> dict[str, str]:
+def _parameters(parts: UrlParts, kind: str) -> dict[str, str]:
+    known = (*_PARAMETERS, *(_OF_SENTINEL if kind == "sentinel" else ()))
     given: dict[str, str] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name not in _PARAMETERS:
-            raise ConfigurationError(f"store: Redis has no parameter {name!r:.40}, only {', '.join(_PARAMETERS)}")
+        if name not in known:
+            # A question mark in a password that was not escaped brings a part of it here.
+            shown = "such parameter" if "@" in parts.query else f"parameter {name!r:.40}"
+            raise ConfigurationError(f"store: Redis has no {shown}, only {', '.join(known)}")
         if name in given:
             raise ConfigurationError(f"store: {name} is given twice")
         given[name] = value
     return given
 
 
-def _socket_path(parts: SplitResult) -> str:
+def _place(parts: UrlParts, kind: str, given: dict[str, str]) -> tuple[str | None, str | None, int]:
+    """(path of a socket, name of a service, database): what the URL's path says, by the kind of store."""
+    if kind == "unix":
+        return _socket_path(parts), None, _number("db", given.get("db") or "0", 0, 1_000_000)
+    if "@" in parts.path:
+        raise ConfigurationError("store: write / in a user or password as %2F")
+    if kind in ("cluster", "sentinel") and not parts.addresses:
+        raise ConfigurationError(f"store: host: redis+{kind}:// needs at least one")
+    if kind == "single" and len(parts.addresses) > 1:
+        raise ConfigurationError("store: host: redis:// takes one; several are redis+cluster:// or redis+sentinel://")
+    service, path = None, parts.path.strip("/")
+    if kind == "sentinel":
+        service, _, path = path.partition("/")
+        service = unquote(service)
+        if not service:
+            raise ConfigurationError(
+                "store: redis+sentinel:// needs the name of the service, as redis+sentinel://host/main"
+            )
+    if path and given.get("db"):
+        raise ConfigurationError("store: db is given twice, in the path and as a parameter")
+    db = _number("db", path or given.get("db") or "0", 0, 1_000_000)
+    if kind == "cluster" and db:
+        raise ConfigurationError(f"store: db: a cluster has only database 0, got {db}")
+    return None, service, db
+
+
+def _socket_path(parts: UrlParts) -> str:
     path = unquote(parts.path)
-    if parts.netloc.rpartition("@")[2] or not path.startswith("/") or len(path) == 1:
+    if parts.addresses or len(path) <= 1:
         raise ConfigurationError(
             "store: redis+unix:// takes the absolute path of a socket, as redis+unix:///run/redis.sock"
         )
