@@ -1,4 +1,4 @@
-"""For tests of programs that limit, and of stores: a clock to turn by hand, a store that fails, a contract for stores.
+"""For tests of programs that limit, and of stores: a clock to turn by hand, stores that fail or answer later, a contract.
 
     from sluicegate.testing import FakeClock
 
@@ -15,7 +15,17 @@ from __future__ import annotations
 from sluicegate.clock import ManualClock as FakeClock
 from sluicegate.testing.flaky import FlakyStore
 from sluicegate.testing.intervals import worst_excess
+from sluicegate.testing.later import AwaitedStore, LaterStore
 from sluicegate.testing.steps import Step, run_steps
 from sluicegate.testing.store_contract import StoreContract
 
-__all__ = ["FakeClock", "FlakyStore", "Step", "StoreContract", "run_steps", "worst_excess"]
+__all__ = [
+    "AwaitedStore",
+    "FakeClock",
+    "FlakyStore",
+    "LaterStore",
+    "Step",
+    "StoreContract",
+    "run_steps",
+    "worst_excess",
+]
