@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self, TypeVar
 from sluicegate.bounds import REDIS_WARM_MS
 from sluicegate.clock import US_PER_MS, US_PER_S, Clock, SystemClock
 from sluicegate.errors import StoreError
-from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
+from sluicegate.stores.base import Answer, Charge, Counter, Done, Receipt, Request, Single
 from sluicegate.stores.redis.async_link import AsyncLink, AsyncLinks
 from sluicegate.stores.redis.calls import Calls, Steps
 from sluicegate.stores.redis.faults import fault_of, is_noscript, is_readonly
@@ -57,6 +57,7 @@ class AsyncRedisStore:
         self._timeout_s = settings.timeout_ms * US_PER_MS / US_PER_S
         self._links: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncLinks] = weakref.WeakKeyDictionary()
         self._closed = False
+        self._told: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"AsyncRedisStore({self.settings.address!r}, db={self.settings.db})"
@@ -71,6 +72,20 @@ class AsyncRedisStore:
     async def decide_one(self, request: Request, *, peek: bool = False) -> Answer:
         """Decide one request."""
         return await self._perform(self._calls.decide_one(request, peek=peek))
+
+    def submit(self, request: Request, done: Done, *, peek: bool = False) -> None:
+        """``decide_one`` by callback."""
+        task = asyncio.get_running_loop().create_task(self._tell(request, done, peek=peek))
+        self._told.add(task)
+        task.add_done_callback(self._told.discard)
+
+    async def _tell(self, request: Request, done: Done, *, peek: bool) -> None:
+        try:
+            answer = await self.decide_one(request, peek=peek)
+        except StoreError as error:
+            done(error)
+        else:
+            done(answer)
 
     async def decide_singles(self, charges: Sequence[Charge], *, peek: bool = False) -> tuple[int, list[Single]]:
         """Decide a batch of requests of one charge each. See ``decide``."""

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 from sluicegate.bounds import REDIS_WARM_MS
 from sluicegate.clock import US_PER_MS, Clock, SystemClock
 from sluicegate.errors import StoreError
-from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
+from sluicegate.stores.base import Answer, Charge, Counter, Done, Receipt, Request, Single
 from sluicegate.stores.redis.async_store import AsyncRedisStore
 from sluicegate.stores.redis.calls import Calls, Steps
 from sluicegate.stores.redis.faults import fault_of, is_noscript, is_readonly
@@ -73,6 +73,26 @@ class RedisStore:
     async def adecide_one(self, request: Request, *, peek: bool = False) -> Answer:
         """``decide_one`` for coroutines: waits without blocking the event loop."""
         return await self._async.decide_one(request, peek=peek)
+
+    def submit(self, request: Request, done: Done, *, peek: bool = False) -> None:
+        """``decide_one`` by callback. See ``AsyncStore.submit``."""
+        self._async.submit(request, done, peek=peek)
+
+    async def adecide(self, requests: Sequence[Request], *, peek: bool = False) -> list[Answer]:
+        """``decide`` for coroutines."""
+        return await self._async.decide(requests, peek=peek)
+
+    async def arefund(self, receipts: Sequence[Receipt]) -> int:
+        """``refund`` for coroutines."""
+        return await self._async.refund(receipts)
+
+    async def areset(self, keys: Sequence[tuple[Counter, str]]) -> int:
+        """``reset`` for coroutines."""
+        return await self._async.reset(keys)
+
+    async def awarm(self) -> bool:
+        """``warm`` for coroutines."""
+        return await self._async.warm()
 
     async def disconnect(self) -> None:
         """Close the connections of the running event loop, before that ends; the store stays usable."""
