@@ -167,6 +167,11 @@ REDIS_READ_BYTES: Final = 65_536
 # Redis Cluster and Sentinel: hosts that a store's URL may name. Three are enough to find the others; a hundred is a list of them all.
 REDIS_SEEDS_MAX: Final = 128
 
+# Redis Cluster: microseconds between two looks at the map of slots while there are signs of change (a fifth of the time a failover
+# takes), and after which it is looked at without any sign, to learn of servers that were added.
+REDIS_CLUSTER_REFRESH_US: Final = 200_000
+REDIS_CLUSTER_AGE_US_MAX: Final = 30_000_000
+
 # Processes that may be said to share the limits of a store (``?nodes=``), which each divides by while the store is down.
 FLEET_NODES_MAX: Final = 100_000
 
