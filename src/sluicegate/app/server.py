@@ -11,27 +11,23 @@ import asyncio
 import contextlib
 import gc
 import logging
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from sluicegate.app import logs
 from sluicegate.app.announce import announce
-from sluicegate.app.build import Application, build
+from sluicegate.app.build import Application, Role, build
+from sluicegate.app.default_rules import rules_path
 from sluicegate.app.rules_file import POLL_INTERVAL_S
 from sluicegate.app.settings import Settings
+from sluicegate.app.signals import StopRequests
 from sluicegate.clock import Clock, SystemClock
 from sluicegate.doors.listen import Address, Listener, open_listener
-from sluicegate.errors import ConfigurationError
 
-__all__ = ["run_server"]
+__all__ = ["Alone", "Surroundings", "log_loop_fault", "loop_factory", "run_server", "serve"]
 
 _FORCED = 1
-
-_ONE_REQUEST_S = 0.2
-"""Signals this close together are one request to stop: a supervisor and a process group often deliver it twice."""
 
 
 def run_server(settings: Settings, *, out: TextIO | None = None, clock: Clock | None = None) -> int:
@@ -40,11 +36,11 @@ def run_server(settings: Settings, *, out: TextIO | None = None, clock: Clock | 
     ``out`` (None: standard output) gets one line per listener when all are open.
     """
     logs.configure(settings.log_format)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(settings, out or sys.stdout, clock or SystemClock()))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(serve(settings, Alone(settings, out or sys.stdout), clock or SystemClock()))
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop's loop where it is installed; it is not made for every platform."""
     try:
         import uvloop
@@ -54,51 +50,71 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-class _Signals:
-    """Counts the requests to stop. ``stop`` is set by the first, ``force`` by the second."""
+class Surroundings(Protocol):
+    """What a server process owes to whoever started it. Methods are called on the event loop, in this order."""
 
-    def __init__(self) -> None:
-        self.stop = asyncio.Event()
-        self.force = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._stopped_s = 0.0
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # Under nohup SIGHUP is ignored, and stays so.
-            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                self._loop.add_signal_handler(number, self._arrived, number)
+    def begin(self, requests: StopRequests) -> None:
+        """The loop runs; ``requests`` is how to stop it."""
+        ...
 
-    def _arrived(self, number: signal.Signals) -> None:
-        if not self.stop.is_set():
-            logs.event(logging.INFO, "stop_requested", signal=number.name)
-            self._stopped_s = self._loop.time()
-            self.stop.set()
-        elif self._loop.time() - self._stopped_s >= _ONE_REQUEST_S:
-            logs.event(logging.WARNING, "stop_forced", signal=number.name)
-            self.force.set()
+    def composed(self, application: Application) -> None:
+        """Everything is put together, and nothing listens yet."""
+        ...
+
+    async def open(self, role: Role) -> Listener:
+        """Open one listener; raises ConfigurationError."""
+        ...
+
+    def opened(self, application: Application, urls: list[tuple[str, str]]) -> None:
+        """Every listener is open."""
+        ...
 
 
-async def _serve(settings: Settings, out: TextIO, clock: Clock) -> int:
-    asyncio.get_running_loop().set_exception_handler(_log_loop_fault)
-    signals = _Signals()
-    application = build(settings, _rules_path(settings), clock)
+class Alone:
+    """A process that serves by itself: its listeners are its own, and it says where they are on ``out``."""
+
+    def __init__(self, settings: Settings, out: TextIO) -> None:
+        self._settings = settings
+        self._out = out
+
+    def begin(self, requests: StopRequests) -> None:
+        requests.listen()
+
+    def composed(self, application: Application) -> None:
+        """Nothing is added."""
+
+    async def open(self, role: Role) -> Listener:
+        return await open_listener(role.address, role.protocol_factory)
+
+    def opened(self, application: Application, urls: list[tuple[str, str]]) -> None:
+        announce(self._out, self._settings, urls, application.rules.path, application.ruleset)
+
+
+async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) -> int:
+    """The life of one server process on the running loop; returns its exit status, raises ConfigurationError."""
+    asyncio.get_running_loop().set_exception_handler(log_loop_fault)
+    requests = StopRequests()
+    surroundings.begin(requests)
+    application = build(settings, rules_path(settings), clock)
     background: list[asyncio.Task[None]] = []
     try:
+        surroundings.composed(application)
         if application.key_sets.due:
             # Before the first request, which may carry a token; an issuer that cannot be reached delays nobody for long.
             await asyncio.to_thread(application.key_sets.refresh)
-        async with _listening(application, settings) as listeners:
+        async with _listening(application, settings, surroundings) as listeners:
             urls = [(name, listener.address.url) for name, listener in listeners.items()]
             application.status.listeners.update(urls)
             application.status.started = True
-            announce(out, settings, urls, application.rules.path, application.ruleset)
+            surroundings.opened(application, urls)
             # What is here now stays; the collector need not look at it again in the middle of a request.
             gc.freeze()
             state = application.rules.state
             logs.event(logging.INFO, "started", version=state.version, digest=state.digest, **dict(urls))
             background.append(asyncio.create_task(_watch_rules(application)))
             background.append(asyncio.create_task(application.key_sets.keep_fresh()))
-            await signals.stop.wait()
-            return await _drain(application, settings, listeners, signals)
+            await requests.stop.wait()
+            return await _drain(application, settings, listeners, requests)
     finally:
         for task in background:
             task.cancel()
@@ -107,7 +123,9 @@ async def _serve(settings: Settings, out: TextIO, clock: Clock) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _listening(application: Application, settings: Settings) -> AsyncIterator[dict[str, Listener]]:
+async def _listening(
+    application: Application, settings: Settings, surroundings: Surroundings
+) -> AsyncIterator[dict[str, Listener]]:
     """Open every listener or none; all are closed at the end."""
     listeners: dict[str, Listener] = {}
     try:
@@ -119,7 +137,7 @@ async def _listening(application: Application, settings: Settings) -> AsyncItera
             application.start_gateway(settings.upstreams)
         opened: dict[str, Listener] = {}
         for role in application.roles:
-            opened[role.name] = listeners[role.name] = await open_listener(role.address, role.protocol_factory)
+            opened[role.name] = listeners[role.name] = await surroundings.open(role)
         yield {**opened, **listeners}
     finally:
         for listener in listeners.values():
@@ -127,32 +145,20 @@ async def _listening(application: Application, settings: Settings) -> AsyncItera
 
 
 async def _drain(
-    application: Application, settings: Settings, listeners: dict[str, Listener], signals: _Signals
+    application: Application, settings: Settings, listeners: dict[str, Listener], requests: StopRequests
 ) -> int:
     application.status.stopping = True
-    await _unless_forced(asyncio.sleep(settings.drain_delay_s), signals)
+    await requests.unless_forced(asyncio.sleep(settings.drain_delay_s))
     for name, listener in listeners.items():
         # The demo backend stays for the requests that the gateway is still serving.
         if name != "demo":
             listener.close()
     drains = [role.connections.drain(settings.drain_timeout_s) for role in application.roles]
-    finished = await _unless_forced(asyncio.gather(*drains), signals)
-    if signals.force.is_set():
+    finished = await requests.unless_forced(asyncio.gather(*drains))
+    if requests.force.is_set():
         return _FORCED
     logs.event(logging.INFO, "stopped", cut_off=sum(finished))
     return 0
-
-
-async def _unless_forced(work: Any, signals: _Signals) -> Any:
-    """The result of ``work``, or None where a second signal came first."""
-    task = asyncio.ensure_future(work)
-    forced = asyncio.ensure_future(signals.force.wait())
-    await asyncio.wait({task, forced}, return_when=asyncio.FIRST_COMPLETED)
-    forced.cancel()
-    if task.done():
-        return task.result()
-    task.cancel()
-    return None
 
 
 async def _watch_rules(application: Application) -> None:
@@ -177,21 +183,8 @@ async def _watch_rules(application: Application) -> None:
             logs.event(logging.INFO, "rules_as_before", version=state.version, digest=state.digest)
 
 
-def _log_loop_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def log_loop_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what no task was waiting for."""
     logs.LOGGER.error(
         "internal_error", exc_info=context.get("exception"), extra={"fields": {"what": context["message"]}}
     )
-
-
-def _rules_path(settings: Settings) -> Path:
-    """The rule file to serve: the one that was named, or ``data/rules.yaml``, written from the embedded rules if absent."""
-    if settings.rules is not None:
-        return settings.rules
-    path = settings.data / "rules.yaml"
-    try:
-        settings.data.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), path.open("x") as file:
-            file.write((Path(__file__).parent / "defaults.yaml").read_text())
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
-    return path
