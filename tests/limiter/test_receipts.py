@@ -105,7 +105,7 @@ def test_receipts_expire_and_are_bounded() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
     receipts = Receipts(clock, max_receipts=3, ttl_us=10 * US_PER_S)
-    ids = [receipts.give(store, ()) for _ in range(5)]
+    ids = [receipts.give((store, ())) for _ in range(5)]
     assert (len(receipts), receipts.dropped) == (3, 2)
     with pytest.raises(ReceiptUnknown):
         receipts.redeem(ids[0])
@@ -114,7 +114,7 @@ def test_receipts_expire_and_are_bounded() -> None:
     with pytest.raises(ReceiptUnknown):
         receipts.redeem(ids[3])
     for _ in range(3):
-        receipts.give(store, ())
+        receipts.give((store, ()))
     assert (len(receipts), receipts.dropped) == (3, 2)
 
 
@@ -177,7 +177,7 @@ def test_remembered_resets_are_bounded() -> None:
     receipts = Receipts(clock, max_receipts=3)
     receipts.forget(keys)
     assert len(receipts._resets) == 0
-    receipts.give(limiter.store, [])
+    receipts.give((limiter.store, []))
     receipts.forget(keys)
     assert len(receipts._resets) == 3
 

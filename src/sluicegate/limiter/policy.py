@@ -14,7 +14,6 @@ not give everybody a new allowance each time. Every node has its own, so N nodes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import msgspec
 
@@ -103,15 +102,21 @@ class Fallback:
     def complete_singles(self, charges: Sequence[Charge], error: StoreError) -> tuple[int, list[Single], int]:
         """Singles for all charges of a batch the store failed: its own, and local ones where it has none, and their number.
 
-        The time is the store's where it decided any, else this process's; local answers are estimates either way.
+        A local single holds its Verdict in the place of a state. The time is the store's where it decided any, else this
+        process's.
         """
-        if not isinstance(error, PartlyDecided):
-            return *self.decide_singles(charges), len(charges)
-        answers = cast("Sequence[Answer | None]", error.answers)
-        missing = [charge for charge, answer in zip(charges, answers, strict=True) if answer is None]
+        answers: Sequence[object] = error.answers if isinstance(error, PartlyDecided) else [None] * len(charges)
+        missing = [
+            charge for charge, answer in zip(charges, answers, strict=True) if not isinstance(answer, StateAnswer)
+        ]
         now_us, local = self.decide_singles(missing)
+        found = iter(
+            [
+                (admitted, counter.spec.verdict(state, now_us, cost, admitted))
+                for (counter, _, cost), (admitted, state) in zip(missing, local, strict=True)
+            ]
+        )
         singles: list[Single] = []
-        found = iter(local)
         for answer in answers:
             if isinstance(answer, StateAnswer):
                 now_us = answer.now_us

@@ -5,24 +5,27 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from sluicegate.bounds import RECEIPT_TTL_US, RECEIPTS_MAX
 from sluicegate.clock import Clock
-from sluicegate.errors import ReceiptUnknown
+from sluicegate.errors import ReceiptUnknown, StoreError
 from sluicegate.stores.base import Counter, Receipt, Store
 from sluicegate.stores.locks import Locked
 
-__all__ = ["Receipts"]
+__all__ = ["Charged", "Receipts", "refund_all"]
 
 _ID_BYTES = 16
+
+
+Charged: TypeAlias = tuple[Store, Sequence[Receipt]]
+"""Charges and the store that they were made in."""
 
 
 class _Kept(NamedTuple):
     number: int
     expires_us: int
-    store: Store
-    receipts: Sequence[Receipt]
+    charged: Sequence[Charged]
 
 
 class Receipts(Locked):
@@ -50,8 +53,8 @@ class Receipts(Locked):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def give(self, store: Store, receipts: Sequence[Receipt]) -> str:
-        """Keep these charges, made in ``store``, and return the id that gives them back."""
+    def give(self, *charged: Charged) -> str:
+        """Keep these charges and return the id that gives them back."""
         decision_id = secrets.token_urlsafe(_ID_BYTES)
         now_us = self._clock.monotonic_us()
         expires_us = now_us + self._ttl_us
@@ -63,7 +66,7 @@ class Receipts(Locked):
                     if self._kept.pop(oldest, None) is not None and oldest_us > now_us:
                         self.dropped += 1
             self._given += 1
-            self._kept[decision_id] = _Kept(self._given, expires_us, store, receipts)
+            self._kept[decision_id] = _Kept(self._given, expires_us, charged)
             order.append((expires_us, decision_id))
         return decision_id
 
@@ -81,8 +84,8 @@ class Receipts(Locked):
                 if len(resets) > self._max:
                     del resets[next(iter(resets))]
 
-    def redeem(self, decision_id: str) -> int:
-        """Give the charges back; returns how many counters changed (0: time or a reset has given everything back).
+    def take(self, decision_id: str) -> list[Charged]:
+        """The charges to be given back for this id, where no reset has given them back; empty ones are left out.
 
         Good once: raises ReceiptUnknown for every later call, and for an id that is unknown or has expired.
         """
@@ -90,12 +93,33 @@ class Receipts(Locked):
             kept = self._kept.pop(decision_id, None)
             if kept is None or kept.expires_us <= self._clock.monotonic_us():
                 raise ReceiptUnknown
-            receipts = kept.receipts
-            if self._resets:
-                reset_at = self._resets.get
-                receipts = [
-                    receipt
-                    for receipt in receipts
-                    if reset_at(receipt.counter.prefix + receipt.subject, 0) < kept.number
-                ]
-        return kept.store.refund(receipts)
+            due = [
+                (store, [receipt for receipt in receipts if self._stands(receipt, kept)])
+                for store, receipts in kept.charged
+            ]
+        return [(store, receipts) for store, receipts in due if receipts]
+
+    def redeem(self, decision_id: str) -> int:
+        """Give the charges back; returns how many counters changed (0: time or a reset has given everything back).
+
+        Good once, as ``take``. Raises StoreError where a store fails; what is in the others is given back all the same.
+        """
+        return refund_all(self.take(decision_id))
+
+    def _stands(self, receipt: Receipt, kept: _Kept) -> bool:
+        """The counter was not reset since the charge."""
+        return not self._resets or self._resets.get(receipt.counter.prefix + receipt.subject, 0) < kept.number
+
+
+def refund_all(charged: Sequence[Charged]) -> int:
+    """Refund in every store, whichever of them fails; then raise the first StoreError, if there was one."""
+    changed = 0
+    failed: StoreError | None = None
+    for store, receipts in charged:
+        try:
+            changed += store.refund(receipts)
+        except StoreError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return changed

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sluicegate.algorithms.verdict import Brief
+from sluicegate.algorithms.verdict import Brief, Verdict
 from sluicegate.clock import US_PER_MS
 from sluicegate.doors.http.answers import inline_text
 from sluicegate.doors.http.policies import InlinePolicy
 from sluicegate.doors.http.schema import PlainCheck
 from sluicegate.doors.http.templates import PlainBatch
+from sluicegate.limiter.calls import verdict_of
 from sluicegate.limiter.limiter import Limiter
 
 __all__ = ["InlineDecider"]
@@ -34,8 +35,9 @@ class InlineDecider:
             if briefs is not None:
                 admitted, remaining, wait_us = brief = briefs[0]
                 return brief, inline_text(admitted, remaining, limit, wait_us)
-        now_us, ((admitted, state),), degraded = self._limiter.decide_counters((check.charge,))
-        _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, cost, admitted)
+        now_us, (single,), degraded = self._limiter.decide_counters((check.charge,))
+        admitted = single[0]
+        _, remaining, retry_us, reset_us, delay_us = verdict_of(check.charge, single, now_us)
         wait_us = reset_us if admitted else retry_us
         text = inline_text(admitted, remaining, limit, wait_us, _more(policy, delay_us, degraded))
         return (admitted, remaining, wait_us), text
@@ -54,7 +56,10 @@ class InlineDecider:
         now_us, singles, degraded = self._limiter.decide_counters([check.charge for check in checks])
         texts: list[str] = []
         for (policy, _, cost), (admitted, state) in zip(checks, singles, strict=True):
-            _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, cost, admitted)
+            if degraded and type(state) is Verdict:
+                _, remaining, retry_us, reset_us, delay_us = state
+            else:
+                _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, cost, admitted)
             wait_us = reset_us if admitted else retry_us
             text = inline_text(admitted, remaining, policy.texts.limit, wait_us, _more(policy, delay_us, degraded))
             texts.append(f'{{"status":{200 if admitted else 429},{text[1:]}')

@@ -1,0 +1,245 @@
+"""The calls of a limiter for event loops: callbacks, and coroutines made of them.
+
+With a store that lives in this process they decide at once, as the synchronous calls do. With a store that is an ``AsyncStore``
+they never block the loop they are called on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from sluicegate.algorithms.spec import State
+from sluicegate.errors import ReceiptUnknown, StoreError
+from sluicegate.limiter.calls import Calls, Singles, answers_of, decisions_of, id_of
+from sluicegate.limiter.core import FactsOrKey
+from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.live import Live
+from sluicegate.limiter.plan import Plan, check_cost
+from sluicegate.limiter.receipts import refund_all
+from sluicegate.rules.facts import Facts
+from sluicegate.stores.answer import StateAnswer
+from sluicegate.stores.base import Answer, Charge, Counter
+
+__all__ = ["AsyncCalls", "OnDecision", "OnSingle"]
+
+OnDecision: TypeAlias = Callable[[Decision], None]
+"""What is called with the decision, once."""
+
+OnSingle: TypeAlias = Callable[[bool, State | None, int, bool], None]
+"""What is called, once, with (admitted, state, now_us, degraded): see ``Singles``. Where degraded, the state is a Verdict."""
+
+
+class AsyncCalls(Calls):
+    """Deciding, refunding and resetting on an event loop.
+
+    Callbacks are called exactly once and on the loop of the call, perhaps before it returns; with a store of this process
+    always before. An exception of a callback goes to the loop's exception handler where the store called it later, and to
+    the caller where this call did.
+    """
+
+    @property
+    def waits(self) -> bool:
+        """True where a decision may need a round trip, so that ``submit`` and the coroutines do not have it at once."""
+        return self._async is not None
+
+    # ------------------------------------------------------------------ callbacks
+
+    def submit(
+        self, facts_or_key: FactsOrKey, done: OnDecision, cost: int = 1, *, peek: bool = False, receipt: bool = False
+    ) -> None:
+        """``check`` by callback. Raises InvalidRequest at once; nothing is charged and ``done`` is not called then."""
+        store = self._async
+        if store is None or not self._enabled:
+            done(self.check(facts_or_key, cost, peek=peek, receipt=receipt))
+            return
+        live = self._live
+        if type(facts_or_key) is Facts and live.keyed is None:
+            plan = live.engine.plan(facts_or_key, cost, peek=peek)
+        else:
+            plan = live.plan(facts_or_key, cost, peek=peek)
+        if not plan.charges:
+            done(self._decide(live, plan, peek=peek, receipt=receipt))
+        elif peek or receipt:
+            store.submit(plan.charges, partial(self._arrived_special, done, live, plan, peek, receipt), peek=peek)
+        else:
+            store.submit(plan.charges, partial(self._arrived, done, live, plan))
+
+    def submit_counter(
+        self,
+        counter: Counter,
+        subject: str,
+        cost: int,
+        done: OnDecision,
+        *,
+        peek: bool = False,
+        receipt: bool = False,
+    ) -> None:
+        """``check_counter`` by callback."""
+        store = self._async
+        if store is None or not self._enabled:
+            done(self.check_counter(counter, subject, cost, peek=peek, receipt=receipt))
+            return
+        check_cost(cost, least=0 if peek else 1)
+        plan = Plan([(counter, subject, cost)])
+        arrived = partial(self._arrived_special, done, self._live, plan, peek, receipt)
+        store.submit(plan.charges, arrived, peek=peek)
+
+    def submit_single(self, charge: Charge, done: OnSingle) -> None:
+        """``decide_counters`` for one charge by callback: the leanest form, costs unchecked, ``enabled`` not looked at."""
+        store = self._async
+        if store is None:
+            now_us, ((admitted, state),), degraded = self.decide_counters((charge,))
+            done(admitted, state, now_us, degraded)
+            return
+        store.submit((charge,), partial(self._arrived_single, done, charge))
+
+    # ------------------------------------------------------------------ coroutines
+
+    async def acheck(
+        self, facts_or_key: FactsOrKey, cost: int = 1, *, peek: bool = False, receipt: bool = False
+    ) -> Decision:
+        """``check`` for coroutines. With the memory store it never suspends: deciding takes microseconds.
+
+        Where the caller is cancelled meanwhile, the charge may have been made.
+        """
+        store = self._async
+        if store is None or not self._enabled:
+            return self.check(facts_or_key, cost, peek=peek, receipt=receipt)
+        live = self._live
+        plan = live.plan(facts_or_key, cost, peek=peek)
+        if not plan.charges:
+            return self._decide(live, plan, peek=peek, receipt=receipt)
+        try:
+            answer = await store.adecide_one(plan.charges, peek=peek)
+        except StoreError as error:
+            return self._decide_without_store(live, plan, error, peek=peek, receipt=receipt)
+        return self._concluded(live, plan, answer, peek=peek, receipt=receipt)
+
+    async def acheck_many(self, requests: Iterable[FactsOrKey | tuple[FactsOrKey, int]]) -> list[Decision]:
+        """``check_many`` for coroutines."""
+        store = self._async
+        if store is None or not self._enabled:
+            return self.check_many(requests)
+        live = self._live
+        plans = self._plans(live, requests)
+        charged = [plan.charges for plan in plans if plan.charges]
+        answers: Sequence[Answer | None]
+        try:
+            answers = await store.adecide(charged) if charged else ()
+        except StoreError as error:
+            answers = answers_of(error, len(charged))
+        return self._conclude_many(live, plans, answers)
+
+    async def apeek(self, facts_or_key: FactsOrKey, cost: int = 1) -> Decision:
+        """``peek`` for coroutines."""
+        return await self.acheck(facts_or_key, cost, peek=True)
+
+    async def arefund(self, decision: Decision | str, *, strict: bool = False) -> int:
+        """``refund`` for coroutines."""
+        store = self._async
+        if store is None:
+            return self.refund(decision, strict=strict)
+        try:
+            charged = self._receipts.take(id_of(decision))
+        except ReceiptUnknown:
+            if strict:
+                raise
+            return 0
+        # What the fallback charged first: it cannot fail, and a cancelled caller loses only the rest.
+        changed = refund_all([(home, receipts) for home, receipts in charged if home is not self._store])
+        for home, receipts in charged:
+            if home is self._store:
+                changed += await store.arefund(receipts)
+        self.stats.refunds += 1
+        return changed
+
+    async def areset(self, facts_or_key: FactsOrKey) -> int:
+        """``reset`` for coroutines."""
+        store = self._async
+        return self.reset(facts_or_key) if store is None else await store.areset(self._forget(facts_or_key))
+
+    async def acheck_counters_many(self, charges: Sequence[Charge]) -> list[Decision]:
+        """``check_counters_many`` for coroutines."""
+        if self._async is None or not self._enabled:
+            return self.check_counters_many(charges)
+        return decisions_of(charges, await self.adecide_counters(charges))
+
+    async def adecide_counters(self, charges: Sequence[Charge]) -> Singles:
+        """``decide_counters`` for coroutines."""
+        store = self._async
+        if store is None or not charges:
+            return self.decide_counters(charges)
+        try:
+            answers = await store.adecide([(charge,) for charge in charges])
+        except StoreError as error:
+            return self._complete(charges, error)
+        singles = [(answer.admitted, _state_of(answer)) for answer in answers]
+        self._count_singles(charges, singles)
+        return Singles(answers[0].now_us, singles, False)
+
+    async def awarm(self) -> bool:
+        """Connect to the store and make it ready, within a second; False where it is not there. In process: True."""
+        return True if self._async is None else await self._async.awarm()
+
+    async def aclose(self) -> None:
+        """``close`` for coroutines: also the connections made in the running event loop are closed when it returns."""
+        if self._async is not None:
+            await self._async.aclose()
+        self._store.close()
+
+    # ------------------------------------------------------------------ inside: called by the store, so nothing may be raised
+
+    def _arrived(self, done: OnDecision, live: Live, plan: Plan, answer: Answer | StoreError) -> None:
+        """The usual answer, as short as it can be; ``_arrived_special`` says the same at length."""
+        try:
+            if isinstance(answer, StoreError):
+                decision = self._decide_without_store(live, plan, answer)
+            else:
+                decision = Decision(answer.admitted, plan, answer)
+                if answer.unanimous and not plan.unidentified:
+                    self.stats.allowed += 1
+                else:
+                    self.stats.count(decision)
+            done(decision)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the store's other callers must get their answers
+            _report(error)
+
+    def _arrived_special(
+        self, done: OnDecision, live: Live, plan: Plan, peek: bool, receipt: bool, answer: Answer | StoreError
+    ) -> None:
+        try:
+            if isinstance(answer, StoreError):
+                done(self._decide_without_store(live, plan, answer, peek=peek, receipt=receipt))
+            else:
+                done(self._concluded(live, plan, answer, peek=peek, receipt=receipt))
+        except Exception as error:  # noqa: BLE001 -- as above
+            _report(error)
+
+    def _arrived_single(self, done: OnSingle, charge: Charge, answer: Answer | StoreError) -> None:
+        try:
+            if isinstance(answer, StoreError):
+                now_us, ((admitted, state),), _ = self._complete((charge,), answer)
+                done(admitted, state, now_us, True)
+                return
+            if answer.admitted:
+                self.stats.allowed += 1
+            else:
+                self._count_singles((charge,), ((False, None),))
+            done(answer.admitted, _state_of(answer), answer.now_us, False)
+        except Exception as error:  # noqa: BLE001 -- as above
+            _report(error)
+
+
+def _state_of(answer: Answer) -> State | None:
+    """The state behind an answer to a request of one charge, which every store gives as a StateAnswer."""
+    assert isinstance(answer, StateAnswer)
+    return answer.states[0][1]
+
+
+def _report(error: Exception) -> None:
+    """Hand an exception that has no caller to the running loop."""
+    message = "a callback of a limiter failed"
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

@@ -1,0 +1,245 @@
+"""The calls of a limiter that have their answer when they return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
+
+from sluicegate.algorithms.verdict import Brief, Outcome, Verdict
+from sluicegate.bounds import BATCH_MAX
+from sluicegate.errors import InvalidRequest, PartlyDecided, ReceiptUnknown, StoreError
+from sluicegate.limiter.core import Core, FactsOrKey
+from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.live import Live
+from sluicegate.limiter.plan import Plan, check_cost
+from sluicegate.limiter.policy import FallbackAnswer
+from sluicegate.limiter.receipts import refund_all
+from sluicegate.rules.facts import Facts
+from sluicegate.stores.answer import StateAnswer
+from sluicegate.stores.base import Answer, Charge, Counter, Single
+
+__all__ = ["Calls", "Singles", "answers_of", "decisions_of", "id_of", "verdict_of"]
+
+
+class Singles(NamedTuple):
+    """Answers to a batch of single charges, to be described with ``verdict_of``.
+
+    ``degraded``: some of them were decided without the store; in those a Verdict stands in the place of the state.
+    """
+
+    now_us: int
+    singles: Sequence[Single]
+    degraded: bool
+
+
+def verdict_of(charge: Charge, single: Single, now_us: int) -> Verdict:
+    """The description of a single: of the store's from its state; a fallback's comes with it."""
+    admitted, state = single
+    return state if type(state) is Verdict else charge[0].spec.verdict(state, now_us, charge[2], admitted)
+
+
+class Calls(Core):
+    """Deciding, refunding and resetting, for whoever can wait for the store."""
+
+    def check(self, facts_or_key: FactsOrKey, cost: int = 1, *, peek: bool = False, receipt: bool = False) -> Decision:
+        """Decide one request and, if every rule lets it pass, charge ``cost`` to every counter it matches.
+
+        ``peek``: decide, charge nothing, create nothing; only then may ``cost`` be 0. ``receipt``: an allowed decision
+        gets a ``decision_id`` for ``refund``. Raises InvalidRequest naming what cannot be decided; nothing is charged then.
+        A store that fails is not an exception here: the rules' failure policies decide.
+        """
+        live = self._live
+        if peek or receipt or not self._enabled:
+            return self._decide(live, live.plan(facts_or_key, cost, peek=peek), peek=peek, receipt=receipt)
+        # The usual call, as short as it can be; ``_decide`` says the same at length.
+        keyed = live.keyed
+        if keyed is not None:
+            plan = keyed.plan(facts_or_key, cost)
+        elif type(facts_or_key) is Facts:
+            plan = live.engine.plan(facts_or_key, cost)
+        else:
+            plan = live.plan(facts_or_key, cost)
+        charges = plan.charges
+        if not charges:
+            return self._decide(live, plan)
+        try:
+            answer = self._store.decide_one(charges)
+        except StoreError as error:
+            return self._decide_without_store(live, plan, error)
+        decision = Decision(answer.admitted, plan, answer)
+        if answer.unanimous and not plan.unidentified:
+            self.stats.allowed += 1
+        else:
+            self.stats.count(decision)
+        return decision
+
+    def check_many(self, requests: Iterable[FactsOrKey | tuple[FactsOrKey, int]]) -> list[Decision]:
+        """Decide requests in order, each one charged before the next is read, in one call of the store.
+
+        An item is what ``check`` takes, or that and a cost. One that cannot be decided raises InvalidRequest naming its
+        place, and then nothing at all is charged. At most ``BATCH_MAX`` items.
+        """
+        live = self._live
+        plans = self._plans(live, requests)
+        if not self._enabled:
+            return [self._decide(live, plan) for plan in plans]
+        charged = [plan.charges for plan in plans if plan.charges]
+        answers: Sequence[Answer | None]
+        try:
+            answers = self._store.decide(charged)
+        except StoreError as error:
+            answers = answers_of(error, len(charged))
+        return self._conclude_many(live, plans, answers)
+
+    def peek(self, facts_or_key: FactsOrKey, cost: int = 1) -> Decision:
+        """What ``check`` would say now, without charging or creating anything. Counters are described as they stand."""
+        return self.check(facts_or_key, cost, peek=True)
+
+    def refund(self, decision: Decision | str, *, strict: bool = False) -> int:
+        """Give back what a decision charged; returns how many counters were changed.
+
+        ``decision``: an allowed decision made with ``receipt=True``, or its ``decision_id``. Good once and for an hour: a later
+        call gives 0, or raises ReceiptUnknown where ``strict``. What time or a reset has given back is not given twice. Raises
+        StoreError where the store fails; the receipt is used up then, because the refund may have been made.
+        """
+        try:
+            changed = refund_all(self._receipts.take(id_of(decision)))
+        except ReceiptUnknown:
+            if strict:
+                raise
+            return 0
+        self.stats.refunds += 1
+        return changed
+
+    def reset(self, facts_or_key: FactsOrKey) -> int:
+        """Forget the counters this request would be charged to; returns how many existed. Shared ones included.
+
+        Raises StoreError where the store fails; the counters of the local fallback are forgotten then all the same.
+        """
+        return self._store.reset(self._forget(facts_or_key))
+
+    # ------------------------------------------------------------------ counters without rules
+
+    def check_counter(
+        self, counter: Counter, subject: str, cost: int = 1, *, peek: bool = False, receipt: bool = False
+    ) -> Decision:
+        """Decide one charge that no rule names, for doors whose callers bring the policy along. ``version`` is 0."""
+        check_cost(cost, least=0 if peek else 1)
+        return self._decide(self._live, Plan([(counter, subject, cost)]), peek=peek, receipt=receipt)
+
+    def check_counters_many(self, charges: Sequence[Charge]) -> list[Decision]:
+        """``check_counter`` for each charge, in order, in one call of the store."""
+        if not self._enabled:
+            self.stats.bypassed += len(charges)
+            return [Decision(True, Plan([])) for _ in charges]
+        return decisions_of(charges, self.decide_counters(charges))
+
+    def decide_counters(self, charges: Sequence[Charge]) -> Singles:
+        """The leanest form of ``check_counters_many``: states instead of decisions, costs unchecked.
+
+        Costs must be whole numbers >= 1; the caller checks them, and ``enabled``, which this call does not look at.
+        Refusals count under the counter's name.
+        """
+        try:
+            now_us, singles = self._store.decide_singles(charges)
+        except StoreError as error:
+            return self._complete(charges, error)
+        self._count_singles(charges, singles)
+        return Singles(now_us, singles, False)
+
+    def decide_alike(self, counter: Counter, keys: Sequence[str], cost: int) -> list[Brief] | None:
+        """``decide_counters`` of one cost for whole keys of one counter, with the numbers of the answers; the leanest form.
+
+        None where the store cannot do that for all of them, with nothing changed: ``decide_counters`` can.
+        """
+        if self._bulk is None:
+            return None
+        try:
+            briefs = self._bulk.decide_alike(counter, keys, cost)
+        except StoreError:
+            return None
+        if briefs is not None:
+            waits_us = [brief[2] for brief in briefs if not brief[0]]
+            if waits_us:
+                never = waits_us.count(None)
+                self.stats.count_refusal(counter.name, Outcome.DENIED, len(waits_us) - never)
+                self.stats.count_refusal(counter.name, Outcome.NEVER_FITS, never)
+            self.stats.allowed += len(briefs) - len(waits_us)
+        return briefs
+
+    # ------------------------------------------------------------------ inside
+
+    def _plans(self, live: Live, requests: Iterable[FactsOrKey | tuple[FactsOrKey, int]]) -> list[Plan]:
+        """The plans of a batch; raises InvalidRequest naming the place of what cannot be decided."""
+        plans: list[Plan] = []
+        for index, item in enumerate(requests):
+            if index >= BATCH_MAX:
+                raise InvalidRequest("requests", f"at most {BATCH_MAX} are decided in one call")
+            facts_or_key, cost = item if isinstance(item, tuple) else (item, 1)
+            try:
+                plans.append(live.plan(facts_or_key, cost))
+            except InvalidRequest as error:
+                raise InvalidRequest(f"requests[{index}].{error.field}", error.message) from None
+        return plans
+
+    def _conclude_many(self, live: Live, plans: Sequence[Plan], answers: Sequence[Answer | None]) -> list[Decision]:
+        """The decisions of a batch; ``answers`` has one for each plan with charges, None where there is none."""
+        found = iter(answers)
+        return [self._conclude_one_of_many(live, plan, found) for plan in plans]
+
+    def _forget(self, facts_or_key: FactsOrKey) -> list[tuple[Counter, str]]:
+        """Forget the receipts and the local counters of a request; returns what its store must forget."""
+        charges = self._live.plan(facts_or_key, 1).charges
+        keys = [(counter, subject) for counter, subject, _ in charges]
+        self._receipts.forget(keys)
+        self._fallback.store.reset(keys)
+        return keys
+
+    def _complete(self, charges: Sequence[Charge], error: StoreError) -> Singles:
+        """Counted singles for all of a batch that the store failed, wholly or in part."""
+        now_us, singles, missing = self._fallback.complete_singles(charges, error)
+        self.stats.store_errors += 1
+        self.stats.degraded += missing
+        self._count_singles(charges, singles)
+        return Singles(now_us, singles, True)
+
+    def _count_singles(self, charges: Sequence[Charge], singles: Sequence[Single]) -> None:
+        refused = 0
+        for charge, (admitted, _) in zip(charges, singles):  # noqa: B905 -- as long by contract; strict costs time here
+            if not admitted:
+                refused += 1
+                counter = charge[0]
+                outcome = Outcome.NEVER_FITS if charge[2] > counter.spec.capacity else Outcome.DENIED
+                self.stats.count_refusal(counter.name, outcome)
+        self.stats.allowed += len(charges) - refused
+
+
+def decisions_of(charges: Sequence[Charge], answers: Singles) -> list[Decision]:
+    """Whole decisions out of lean answers."""
+    now_us, singles, _ = answers
+    decisions: list[Decision] = []
+    for charge, (admitted, state) in zip(charges, singles, strict=True):
+        request = [charge]
+        plan = Plan(request)
+        if type(state) is Verdict:
+            decisions.append(Decision(admitted, plan, FallbackAnswer(admitted, now_us, (state,), ()), True))
+            continue
+        notes = None if admitted else ((charge[2], False),)
+        answer = StateAnswer(admitted, now_us, request, ((0, state),), notes, admitted, admitted)
+        decisions.append(Decision(admitted, plan, answer))
+    return decisions
+
+
+def answers_of(error: StoreError, count: int) -> Sequence[Answer | None]:
+    """The answers that a failed batch has, None where it has none."""
+    return cast("Sequence[Answer | None]", error.answers) if isinstance(error, PartlyDecided) else [None] * count
+
+
+def id_of(decision: Decision | str) -> str:
+    """The id of a decision that can be given back; raises InvalidRequest for what is none."""
+    if not isinstance(decision, str | Decision):
+        raise InvalidRequest("decision_id", f"want a decision or its decision_id, got {type(decision).__name__}")
+    decision_id = decision if isinstance(decision, str) else decision.decision_id
+    if decision_id is None:
+        raise InvalidRequest("decision_id", "this decision has no receipt: ask for one with receipt=True")
+    return decision_id
