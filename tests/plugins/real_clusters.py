@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import redis
@@ -38,7 +38,7 @@ class Cluster:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._clients: dict[int, redis.Redis] = {}
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         try:
             ports = free_ports(4 * MASTERS)
             self.ports, buses = ports[: 2 * MASTERS], ports[2 * MASTERS :]
@@ -72,7 +72,9 @@ class Cluster:
             *([setpriv, "--pdeathsig", "KILL"] if setpriv else []),
             self._binary, "--port", str(port), "--bind", HOST, "--dir", str(folder), "--cluster-enabled", "yes",
             "--cluster-config-file", "nodes.conf", "--cluster-port", str(bus), "--cluster-node-timeout", str(NODE_TIMEOUT_MS),
-            "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", "--save", "", "--appendonly", "no",
+            "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
+            # A replica is shown to clients after its first bytes, which a ping brings.
+            "--repl-ping-replica-period", "1", "--save", "", "--appendonly", "no",
             "--enable-debug-command", "yes",
         ]  # fmt: skip
         with (folder / "log").open("wb") as log:
