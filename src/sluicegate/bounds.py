@@ -154,6 +154,46 @@ REDIS_TIMEOUT_MS_MAX: Final = 60_000
 # then, and a name lookup may take this long.
 REDIS_WARM_MS: Final = 1_000
 
+# Redis store: milliseconds that making one connection may take (a longer timeout_ms allows as much), TLS and authentication included.
+# It goes on while the decisions that wait for it meet their own deadlines. A lost first packet is repeated by the kernel after a
+# second; a new attempt is sooner.
+REDIS_CONNECT_MS: Final = 500
+
+# Redis store: milliseconds a server may take to answer a probe, once connected. A server that was stopped answers old probes when it
+# goes on, one that was cut off answers none: then the next probe must not be kept waiting.
+REDIS_PROBE_MS: Final = 250
+
+# Breaker: failures in a row after which a server is left alone. One is a lost packet, two may be bad luck; while three are
+# counted, callers wait for three timeouts.
+BREAKER_FAILURES: Final = 3
+
+# Breaker: microseconds until the first probe, and the longest pause between two; each is cut by up to a half at random. With
+# the time a probe may take (REDIS_CONNECT_MS, REDIS_PROBE_MS) a server that returns is used again within a second.
+BREAKER_PROBE_FIRST_US: Final = 25_000
+BREAKER_PROBE_MAX_US: Final = 200_000
+
+# Redis store: how often a command is sent again because a server said that it did nothing: a script it does not know, counters that
+# moved. A migration needs two, a failover in the middle of one two more.
+REDIS_RESENDS_MAX: Final = 4
+
+# Redis store: requests and commands that may wait for one server on one event loop. At 40,000 a second these are 200 milliseconds'
+# worth, far more than a deadline lets wait; more fail at once.
+REDIS_WAITING_MAX: Final = 8_192
+
+# Redis store: microseconds between two heartbeats of a process, and how long one is believed. Three may be lost before a process
+# is taken for gone.
+REDIS_BEAT_US: Final = 1_000_000
+REDIS_BEAT_TTL_MS: Final = 3_500
+
+# Redis store: microseconds after which a heartbeat or a check of the secret is sent again where no reply came, and for which a store
+# that could not be made ready (absent, another secret) is not tried again.
+REDIS_RIDER_RETRY_US: Final = 250_000
+REDIS_PREPARE_PAUSE_US: Final = 100_000
+
+# Redis store: microseconds for which the largest number of processes that was seen is kept. A rollout replaces processes within
+# it, and dividing a limit by too many is the safe side. While the store is down nothing is forgotten.
+REDIS_NODES_MEMORY_US: Final = 60_000_000
+
 # Redis store: microseconds a connection may lie idle before it is looked at and used. What was closed in a shorter time is found
 # by using it, which costs one decision.
 REDIS_IDLE_CHECK_US: Final = 10_000
@@ -376,6 +416,17 @@ HTTP_WRITE_BYTES_MAX: Final = 65_536
 # After an early answer, at most this much of what the peer still sends is thrown away before the connection is cut.
 HTTP_LINGER_BYTES_MAX: Final = 16_777_216
 
+# HTTP API: answers that may be due at once on one connection, where decisions take time. Pipelined checks of one read ride
+# together in the store; more of them wait for these, and a connection holds at most so many small answers.
+HTTP_DUE_MAX: Final = 64
+
+# HTTP API: items of a batch that are not plain checks and wait for the store at once. It is what one call of the Redis script takes.
+HTTP_BATCH_SLICE: Final = 256
+
+# Seconds after which a connection is given up whose decision has not come. A store answers within its timeout, of at most a
+# minute, and a full batch takes four calls of it; what takes longer is a fault of this program.
+DECISION_S_MAX: Final = 300.0
+
 # Request heads whose parse is remembered, each at most this long. A client repeats its head with every request, so a few
 # per client program suffice; 2 generations of 1,024 take at most 4 MB. Heads with a unique field pass through and push out others.
 HTTP_HEADS_MEMO_MAX: Final = 1_024
@@ -470,3 +521,43 @@ REPLAY_BAD_LINE_CHARS_SHOWN: Final = 64
 # length. Four shapes with two generations of 16,384 items take at most 64 MB.
 TEMPLATES_MAX: Final = 4
 TEMPLATE_PIECE_BYTES_MAX: Final = 192
+
+# Worker processes of one server. The largest machines have a few hundred cores; more is a slip.
+WORKERS_MAX: Final = 512
+
+# Seconds a worker may take to open its listeners. Key sets of issuers that do not answer take five, a store that does not answer one.
+WORKER_START_S: Final = 30.0
+
+# Seconds that workers have beyond --drain-delay and --drain-timeout before the supervisor ends them.
+WORKER_STOP_MARGIN_S: Final = 5.0
+
+# Seconds in which a worker whose supervisor is gone finishes what is in flight, and after which it ends in whatever state it is.
+ORPHAN_DRAIN_S: Final = 2.0
+ORPHAN_LIFE_S: Final = 3.0
+
+# Restarts of workers and of the embedded store: a life this long in seconds was a good one, the next starts at once. After shorter
+# ones the pauses grow from the first to the longest, so that what cannot live takes little of the machine.
+STEADY_LIFE_S: Final = 10.0
+RESTART_PAUSE_FIRST_S: Final = 0.25
+RESTART_PAUSE_MAX_S: Final = 10.0
+
+# Bytes of one message between supervisor and worker. The longest holds all settings, about 3 KB, or a reason made of many problems.
+WORKER_MESSAGE_BYTES_MAX: Final = 1_048_576
+
+# A scrape of several workers: seconds to wait for the others, and bytes of one answer. Values are read in milliseconds; with
+# 5,000 rules and every label in use they are about 5 MB.
+FLEET_SCRAPE_S: Final = 1.0
+FLEET_SCRAPE_BYTES_MAX: Final = 16_777_216
+
+# Embedded store: mebibytes of counters, unless told otherwise, and the least and most it can be told. 512 hold about three million counters.
+EMBEDDED_MEMORY_MB: Final = 512
+EMBEDDED_MEMORY_MB_MIN: Final = 16
+EMBEDDED_MEMORY_MB_MAX: Final = 1_048_576
+
+# Embedded store: milliseconds one decision may take, unless told otherwise. There is no network between; a late answer means that the
+# machine is busy, and then a late decision by the shared counter is better than one by a part of the limit.
+EMBEDDED_TIMEOUT_MS: Final = 100
+
+# Embedded store: seconds it may take to answer after its start (a tenth is usual), and to end after it was told to.
+EMBEDDED_START_S: Final = 10.0
+EMBEDDED_STOP_S: Final = 3.0

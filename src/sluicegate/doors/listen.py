@@ -8,14 +8,16 @@ import errno
 import ipaddress
 import os
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sluicegate.bounds import LISTEN_BACKLOG, PORT_MAX, UNIX_PATH_BYTES_MAX
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["Address", "Listener", "open_listener"]
+__all__ = ["Address", "Listener", "adopt_listener", "bind", "open_listener"]
 
 _FORMS = "use HOST:PORT, [IPV6]:PORT or unix:PATH"
 
@@ -105,27 +107,60 @@ async def open_listener(
     A socket file left behind by a dead process is replaced; one that still answers is not. Raises ConfigurationError
     that names the address and the reason.
     """
+    sock = await bind(address, reuse_port=reuse_port)
+    inode = None if address.path is None else Path(address.path).stat().st_ino  # noqa: ASYNC240 - one stat of a local file, at start-up
+    return await _listen(sock, address, protocol_factory, inode, backlog)
+
+
+async def adopt_listener(
+    sock: socket.socket,
+    address: Address,
+    protocol_factory: Callable[[], asyncio.Protocol],
+    *,
+    backlog: int = LISTEN_BACKLOG,
+) -> Listener:
+    """``open_listener`` for a socket that somebody else has bound to ``address``, whose file is theirs to remove."""
+    sock.setblocking(False)
+    return await _listen(sock, address, protocol_factory, None, backlog)
+
+
+async def bind(address: Address, *, reuse_port: bool = False) -> socket.socket:
+    """A socket bound to ``address``, not listening, as for ``open_listener``; raises the same errors."""
     loop = asyncio.get_running_loop()
     try:
         if address.path is not None:
-            sock = _bind_unix(address.path)
-        else:
-            found = await loop.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
-            )
-            family, _, _, _, where = found[0]
-            sock = _bind_tcp(family, where, reuse_port=reuse_port)
+            return _bind_unix(address.path)
+        found = await loop.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+        )
+        family, _, _, _, where = found[0]
+        return _bind_tcp(family, where, reuse_port=reuse_port)
     except OSError as error:
         raise ConfigurationError(f"cannot listen on {address}: {_reason(error)}") from error
     except UnicodeError as error:  # raised by the resolver for a name that DNS cannot hold
         raise ConfigurationError(f"cannot listen on {address}: the host is no name that DNS can hold") from error
+
+
+async def _listen(
+    sock: socket.socket,
+    address: Address,
+    protocol_factory: Callable[[], asyncio.Protocol],
+    inode: int | None,
+    backlog: int,
+) -> Listener:
+    loop = asyncio.get_running_loop()
     if address.path is not None:
-        inode = Path(address.path).stat().st_ino  # noqa: ASYNC240 - one stat of a local file, at start-up
-        unix_server = await loop.create_unix_server(protocol_factory, sock=sock, backlog=backlog)
+        # From Python 3.13 on the loop would remove the file itself, which is the Listener's to do, or another process's.
+        keep: dict[str, Any] = {"cleanup_socket": False} if _loop_removes_sockets(loop) else {}
+        unix_server = await loop.create_unix_server(protocol_factory, sock=sock, backlog=backlog, **keep)
         return Listener(address, unix_server, inode)
     bound = Address(address.host, sock.getsockname()[1])
     server = await loop.create_server(protocol_factory, sock=sock, backlog=backlog)
     return Listener(bound, server, None)
+
+
+def _loop_removes_sockets(loop: asyncio.AbstractEventLoop) -> bool:
+    return isinstance(loop, asyncio.BaseEventLoop) and sys.version_info >= (3, 13)
 
 
 def _bind_tcp(family: int, where: tuple[str | int | bytes, ...], *, reuse_port: bool) -> socket.socket:

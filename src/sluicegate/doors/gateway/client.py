@@ -1,7 +1,8 @@
 """One client connection: heads in, decisions, answers out, one request after the other.
 
-The parts of a connection's life: perhaps a PROXY header, then heads; a head either is answered here at once (a fault, a
-refusal) or becomes an exchange, which owns the connection until its answer is written. Further requests that
+The parts of a connection's life: perhaps a PROXY header, then heads; a head either is answered here (a fault, a
+refusal) or becomes an exchange, which owns the connection until its answer is written. Where the counters are not in this process
+the decision takes time, and until it is there the request is a ``Deciding``. Further requests that
 have arrived in the meantime wait in ``_rest`` with reading paused, so pipelining costs no more memory than one read.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import cast
 
 from sluicegate.bounds import (
+    DECISION_S_MAX,
     GATEWAY_DISCARD_BYTES_MAX,
     GATEWAY_LINGER_BYTES_MAX,
     GATEWAY_LINGER_S,
@@ -22,8 +24,9 @@ from sluicegate.doors.connections import NEVER_S
 from sluicegate.doors.gateway.answers import answer, connection_line
 from sluicegate.doors.gateway.body import Decoder
 from sluicegate.doors.gateway.context import Context
+from sluicegate.doors.gateway.deciding import Deciding
 from sluicegate.doors.gateway.exchange import Exchange
-from sluicegate.doors.gateway.flow import Flow, pause, resume
+from sluicegate.doors.gateway.flow import ClientSide, has_left, pause, resume
 from sluicegate.doors.gateway.forward import Peer
 from sluicegate.doors.gateway.heads import HeadBuffer
 from sluicegate.doors.gateway.proxyproto import ProxyHeader, read_proxy_header
@@ -32,6 +35,7 @@ from sluicegate.doors.gateway.wire import Fault, parse_request
 from sluicegate.doors.problem import problem, quota_exceeded, temporary_reduced_capacity
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.decision import Decision
+from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity.addresses import canonical_ip
 from sluicegate.rules.identity.resolver import IdentityResolver
 
@@ -64,7 +68,7 @@ class ClientConnection(asyncio.Protocol):
         self._looping = False
         self._resolver: IdentityResolver | None = None
         self._address: str | None = None
-        self.flow: Flow | None = None
+        self.flow: ClientSide | None = None
         self.full = False
         self.deadline_s = NEVER_S
 
@@ -270,6 +274,10 @@ class ClientConnection(asyncio.Protocol):
                     break
         finally:
             self._looping = False
+        self._keep_rest(data, pos)
+
+    def _keep_rest(self, data: bytes, pos: int) -> None:
+        """What follows the request that was begun: it is thrown away, or waits for its turn."""
         if pos < len(data) and not self.transport.is_closing():
             if self.flow is None and self._take is not ClientConnection._take_heads:
                 self._take(self, data[pos:])
@@ -277,7 +285,7 @@ class ClientConnection(asyncio.Protocol):
                 self.stash(data[pos:])
 
     def _begin(self, head: bytes, data: bytes, pos: int) -> int:
-        """Decide on one request and start it. Returns where the next one begins."""
+        """Decide on one request and start it, or wait for the decision. Returns where the next one begins."""
         context = self._context
         settings = context.settings
         line = parse_request(head, line_bytes_max=settings.request_line_bytes_max, fields_max=settings.fields_max)
@@ -294,8 +302,68 @@ class ClientConnection(asyncio.Protocol):
             return pos
         context.stats.requests += 1
         decision = self._decide(request, resolver)
-        if decision is None:
-            return pos
+        return pos if decision is None else self._proceed(request, decision, data, pos)
+
+    def _decide(self, request: Request, resolver: IdentityResolver) -> Decision | None:
+        """The decision; None where it comes later (then there is a flow), or where there is none and the client was told why."""
+        host = request.host
+        try:
+            facts = resolver.facts(
+                request.method.decode("ascii"),
+                request.target.decode("latin-1"),
+                None if host is None else host.decode("latin-1"),
+                request.seen,
+                self._address,
+            )
+            limiter = self._context.limiter
+            return self._submit(request, facts) if limiter.waits else limiter.check(facts)
+        except InvalidRequest as error:
+            self.reject(Fault(400, "undecidable", str(error)))
+        except Exception as error:  # noqa: BLE001 - a fault of ours must neither admit the request nor end the server
+            self._context.crashed(error, lambda: None)
+            self.reject(Fault(500, "internal", "the request could not be decided"))
+        return None
+
+    def _submit(self, request: Request, facts: Facts) -> Decision | None:
+        """Ask for a decision that may come later."""
+        deciding = Deciding(self._context, self, request, self._decided)
+        try:
+            self._context.limiter.submit(facts, deciding.decided)
+        except BaseException:
+            deciding.end()
+            raise
+        if deciding.decision is not None:
+            deciding.end()
+            return deciding.decision
+        deciding.awaited = True
+        self.flow = deciding
+        self.deadline_s = self._context.clients.now_s + DECISION_S_MAX
+        return None
+
+    def _decided(self, request: Request, decision: Decision) -> None:
+        """The decision came later: go on as if it had come at once, with what has arrived in the meantime."""
+        try:
+            self.flow = None
+            data = self.unstash()
+            if data and decision.allowed and has_left(self.transport):
+                # Reading is paused, so nobody has told us; the upstream must not see this request.
+                self._context.stats.count_decision(decision)
+                self._context.stats.cancelled += 1
+                self.abort()
+                return
+            self._looping = True
+            try:
+                pos = self._proceed(request, decision, data, 0)
+            finally:
+                self._looping = False
+            self._keep_rest(data, pos)
+            self._take_rest()
+        except Exception as error:  # noqa: BLE001 - as in data_received
+            self._context.crashed(error, self.abort)
+
+    def _proceed(self, request: Request, decision: Decision, data: bytes, pos: int) -> int:
+        """Refuse the request, or start its exchange. Returns where the next one begins."""
+        context = self._context
         if not decision.allowed:
             return self._refuse(request, decision, data, pos)
         context.stats.allowed += 1
@@ -306,25 +374,6 @@ class ClientConnection(asyncio.Protocol):
         if self.flow is exchange:
             exchange.start(decision.delay_us)
         return pos
-
-    def _decide(self, request: Request, resolver: IdentityResolver) -> Decision | None:
-        """The decision, or None when there is none and the client has been told why."""
-        host = request.host
-        try:
-            facts = resolver.facts(
-                request.method.decode("ascii"),
-                request.target.decode("latin-1"),
-                None if host is None else host.decode("latin-1"),
-                request.seen,
-                self._address,
-            )
-            return self._context.limiter.check(facts)
-        except InvalidRequest as error:
-            self.reject(Fault(400, "undecidable", str(error)))
-        except Exception as error:  # noqa: BLE001 - a fault of ours must neither admit the request nor end the server
-            self._context.crashed(error, lambda: None)
-            self.reject(Fault(500, "internal", "the request could not be decided"))
-        return None
 
     def _refuse(self, request: Request, decision: Decision, data: bytes, pos: int) -> int:
         """Answer 429 or 503 before anything is asked of the upstream, or of the client (100 Continue)."""

@@ -31,7 +31,16 @@ class Decider(Protocol):
         """By the rules in force; another object when they change."""
         ...
 
+    @property
+    def waits(self) -> bool:
+        """Whether decisions may take time, so that they are to be submitted."""
+        ...
+
     def check(self, facts: Facts, cost: int = 1) -> Decision: ...
+
+    def submit(self, facts: Facts, done: Callable[[Decision], None]) -> None:
+        """``check`` by callback; ``done`` may be called before this returns."""
+        ...
 
 
 class Context:

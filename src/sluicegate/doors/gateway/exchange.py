@@ -16,7 +16,6 @@ connection before the request arrived; if it had not, repeating is harmless by t
 from __future__ import annotations
 
 import asyncio
-import socket
 
 from sluicegate.bounds import GATEWAY_WRITE_BYTES_MAX
 from sluicegate.clock import US_PER_S
@@ -24,7 +23,7 @@ from sluicegate.doors.connections import NEVER_S
 from sluicegate.doors.gateway.answering import AnswerStream, end_of_body
 from sluicegate.doors.gateway.body import chunk
 from sluicegate.doors.gateway.context import Context
-from sluicegate.doors.gateway.flow import Client, pause, resume
+from sluicegate.doors.gateway.flow import Client, has_left, pause, resume
 from sluicegate.doors.gateway.request import Request
 from sluicegate.doors.gateway.tunnel import Tunnel
 from sluicegate.doors.gateway.upstream import Upstream, UpstreamConnection
@@ -43,7 +42,6 @@ _UPSTREAM_FAULTS = {
     "bad_response": (502, "The upstream's answer is not valid HTTP/1.1."),
     "timeout": (504, "The upstream did not answer in time."),
 }
-_ESTABLISHED = 1  # of enum tcp_state
 
 
 class Exchange:
@@ -241,7 +239,7 @@ class Exchange:
         """The held request's time has come, if anybody still waits for its answer."""
         self._timer = None
         self._context.stats.held -= 1
-        if not self.accepts and _has_left(self._client.transport):
+        if not self.accepts and has_left(self._client.transport):
             # Reading is paused, so nobody has told us; the upstream must not see this request.
             self._client.transport.abort()
             return
@@ -339,12 +337,3 @@ class Exchange:
 
     def _wait_s(self, timeout_s: float) -> None:
         self._client.deadline_s = self._context.clients.now_s + timeout_s
-
-
-def _has_left(transport: asyncio.Transport) -> bool:
-    """Whether the client has closed its side, asked of the kernel; False where it cannot be told."""
-    sock = transport.get_extra_info("socket")
-    if sock is None or sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
-        return False
-    state: bytes = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-    return state[0] != _ESTABLISHED

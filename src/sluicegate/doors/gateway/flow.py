@@ -1,15 +1,21 @@
-"""What a client connection and an upstream connection tell whatever joins them: an exchange, or a tunnel."""
+"""What a client connection and an upstream connection tell whatever joins them: an exchange, or a tunnel.
+
+While a request is being decided there is no upstream connection, and only the client's side is there.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Protocol
 
 from sluicegate.doors.gateway.body import Decoder
 from sluicegate.doors.gateway.forward import Peer
 from sluicegate.doors.gateway.request import Request
 
-__all__ = ["Client", "Flow", "pause", "resume"]
+__all__ = ["Client", "ClientSide", "Flow", "has_left", "pause", "resume"]
+
+_ESTABLISHED = 1  # of enum tcp_state
 
 
 class Client(Protocol):
@@ -17,7 +23,7 @@ class Client(Protocol):
 
     transport: asyncio.Transport
     peer: Peer
-    flow: Flow | None
+    flow: ClientSide | None
     full: bool
     """More is queued towards the client than it should be."""
     deadline_s: float
@@ -54,8 +60,8 @@ class Client(Protocol):
         ...
 
 
-class Flow(Protocol):
-    """Joins one client connection with at most one upstream connection. No method raises."""
+class ClientSide(Protocol):
+    """What a client connection tells whatever has its request. No method raises."""
 
     accepts: bool
     """The client's bytes are wanted now; False while the upstream has to catch up."""
@@ -75,6 +81,10 @@ class Flow(Protocol):
     def expire(self) -> None:
         """The deadline of the client connection has passed."""
         ...
+
+
+class Flow(ClientSide, Protocol):
+    """Joins one client connection with at most one upstream connection. No method raises."""
 
     def upstream_data(self, data: bytes) -> None: ...
 
@@ -99,3 +109,12 @@ def resume(transport: asyncio.Transport) -> None:
     """Read on from a transport that may be closing already."""
     if not transport.is_closing() and not transport.is_reading():
         transport.resume_reading()
+
+
+def has_left(transport: asyncio.Transport) -> bool:
+    """Whether the client has closed its side, asked of the kernel because reading is paused; False where it cannot be told."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
+        return False
+    state: bytes = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    return state[0] != _ESTABLISHED

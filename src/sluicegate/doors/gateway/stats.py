@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sluicegate.limiter.decision import Decision
+
 __all__ = ["Stats"]
 
 
@@ -26,7 +28,7 @@ class Stats:
     upstream_errors: dict[str, int] = field(default_factory=dict)
     """Upstream failures by kind: connect, connect_timeout, closed, truncated, bad_response, timeout, busy."""
     timeouts: dict[str, int] = field(default_factory=dict)
-    """Client timeouts by kind: header, idle, body, send, tunnel."""
+    """Client timeouts by kind: header, idle, body, send, tunnel, decision."""
     retries: int = 0
     """Requests sent again because a kept connection turned out to be closed."""
     failovers: int = 0
@@ -51,3 +53,12 @@ class Stats:
     def count(self, table: dict[str, int], kind: str) -> None:
         """Add one to ``table[kind]``."""
         table[kind] = table.get(kind, 0) + 1
+
+    def count_decision(self, decision: Decision) -> None:
+        """Add one to what a request was decided to be."""
+        if decision.allowed:
+            self.allowed += 1
+        elif decision.refusal == "store":
+            self.undecided += 1
+        else:
+            self.refused += 1

@@ -1,4 +1,7 @@
-"""The routes of the decision API: translation only. Every decision is the limiter's."""
+"""The routes of the decision API: translation only. Every decision is the limiter's.
+
+The handlers here have their decisions at once; where counters are not in this process those of ``waiting`` take their place.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,26 @@ from typing import Final
 
 import msgspec
 
-from sluicegate.bounds import BATCH_MAX, KEY_BYTES_MAX
+from sluicegate.bounds import HTTP_DUE_MAX
 from sluicegate.clock import Clock
 from sluicegate.doors.headers import RateHeaders
-from sluicegate.doors.http.answers import check_document, check_status
-from sluicegate.doors.http.bad_json import BadJson, decode, refuse_duplicates
+from sluicegate.doors.http.bodies import decision_id_of, items_of
 from sluicegate.doors.http.inline import InlineDecider
 from sluicegate.doors.http.policies import InlinePolicies
-from sluicegate.doors.http.respond import Reply, json_reply, problem_reply
+from sluicegate.doors.http.replies import Replies, store_down
+from sluicegate.doors.http.respond import Reply, json_reply
 from sluicegate.doors.http.schema import Check, Checks, PlainCheck, as_check
 from sluicegate.doors.http.site import Route
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.http.templates import PlainBatch
-from sluicegate.doors.problem import FieldError, problem, temporary_reduced_capacity
-from sluicegate.errors import InvalidRequest, ReceiptUnknown, StoreError
+from sluicegate.doors.http.waiting import WaitingApi
+from sluicegate.errors import InvalidRequest, StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
 
 __all__ = ["DecisionApi"]
 
 _NO_STORE: Final = "Cache-Control: no-store\r\n"
-
-
-class _Refund(msgspec.Struct, forbid_unknown_fields=True):
-    decision_id: str
 
 
 class DecisionApi:
@@ -53,22 +52,29 @@ class DecisionApi:
     ) -> None:
         self._limiter = limiter
         self._headers = headers
-        self._stats = stats
-        self._clock = clock
         self._ready = ready
         self._metrics = metrics
         self._checks = Checks(InlinePolicies(headers, namespace))
         self._inline = InlineDecider(limiter)
-        self._decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
-        self._decode_refund = msgspec.json.Decoder(_Refund).decode
+        self._replies = Replies(headers, stats, clock)
+        self._waiting = WaitingApi(limiter, headers, self._checks, self._replies, stats) if limiter.waits else None
 
     def routes(self, *, health_only: bool = False) -> dict[str, Route]:
         """The routes by path; ``health_only`` leaves out ``/v1``."""
-        deciding = (
-            Route("/v1/check", {"POST": self.check}),
-            Route("/v1/check/batch", {"POST": self.batch}),
-            Route("/v1/refund", {"POST": self.refund}),
-        )
+        waiting = self._waiting
+        if waiting is None:
+            deciding = (
+                Route("/v1/check", {"POST": self.check}),
+                Route("/v1/check/batch", {"POST": self.batch}),
+                Route("/v1/refund", {"POST": self.refund}),
+            )
+        else:
+            deciding = (
+                # Answers to checks are small, so that some may wait for each other.
+                Route("/v1/check", later={"POST": waiting.check}, beside=HTTP_DUE_MAX - 1),
+                Route("/v1/check/batch", later={"POST": waiting.batch}),
+                Route("/v1/refund", later={"POST": waiting.refund}),
+            )
         operating = (
             Route("/livez", {"GET": self.live}, guarded=False),
             Route("/readyz", {"GET": self.ready}, guarded=False),
@@ -87,16 +93,11 @@ class DecisionApi:
                 if self._headers.delta_only and self._limiter.enabled:
                     return self._plain(check)
                 check = as_check(check)
-            decision = self._decide(check)
+            return self._replies.decided(check, self._decide(check))
         except InvalidRequest as error:
-            return problem_reply(400, self._bad(error))
+            return self._replies.refused_request(error)
         except StoreError as error:
-            return _store_down(error)
-        status = check_status(decision, check)
-        lines = self._headers.block(decision, self._clock.now_us() if self._headers.needs_now else 0).decode("ascii")
-        if status == 503:
-            return problem_reply(503, temporary_reduced_capacity(decision), lines)
-        return json_reply(status, check_document(decision, check).encode(), lines)
+            return store_down(error)
 
     def _plain(self, check: PlainCheck) -> Reply:
         (admitted, remaining, wait_us), text = self._inline.one(check)
@@ -107,19 +108,19 @@ class DecisionApi:
         """``POST /v1/check/batch``: each item as if it came alone, in order; one bad item spoils no other."""
         plain = self._checks.read_batch(body) if self._limiter.enabled else None
         if plain is not None:
-            return self._batch_reply(self._many(plain))
+            return self._replies.batch(self._many(plain))
         try:
-            items = self._items(body)
+            items = items_of(body)
         except InvalidRequest as error:
-            return problem_reply(400, self._bad(error))
-        return self._batch_reply(self._mixed(map(bytes, items)))
+            return self._replies.refused_request(error)
+        return self._replies.batch(self._mixed(items))
 
     def _many(self, checks: PlainBatch | list[PlainCheck]) -> list[str]:
         try:
             return self._inline.alike(checks) if isinstance(checks, PlainBatch) else self._inline.many(checks)
         except StoreError as error:
             count = len(checks.keys) if isinstance(checks, PlainBatch) else len(checks)
-            return [_store_down(error)[2].decode()] * count
+            return [store_down(error)[2].decode()] * count
 
     def _mixed(self, items: Iterable[bytes]) -> list[str]:
         """Any items in order; neighbours that are plain go to the store together."""
@@ -133,7 +134,7 @@ class DecisionApi:
                     run.append(check)
                     continue
             except InvalidRequest as error:
-                text = self._bad(error).decode()
+                text = self._replies.bad(error).decode()
                 texts += self._many(run) if run else []
             else:
                 texts += self._many(run) if run else []
@@ -144,15 +145,11 @@ class DecisionApi:
 
     def _item(self, check: Check) -> str:
         try:
-            decision = self._decide(check)
+            return self._replies.item(check, self._decide(check))
         except InvalidRequest as error:
-            return self._bad(error).decode()
+            return self._replies.bad(error).decode()
         except StoreError as error:
-            return _store_down(error)[2].decode()
-        status = check_status(decision, check)
-        if status == 503:
-            return temporary_reduced_capacity(decision).decode()
-        return f'{{"status":{status},{check_document(decision, check)[1:]}'
+            return store_down(error)[2].decode()
 
     def _decide(self, check: Check) -> Decision:
         charge = check.charge
@@ -168,14 +165,11 @@ class DecisionApi:
     def refund(self, body: bytes) -> Reply:
         """``POST /v1/refund``: give back what the decision with this id charged; good once."""
         try:
-            counters = self._limiter.refund(self._decision_id(body), strict=True)
-        except ReceiptUnknown as error:
-            return problem_reply(404, problem(404, str(error), [FieldError.of(error.field, error.message)]))
+            return self._replies.refunded(self._limiter.refund(decision_id_of(body), strict=True))
         except InvalidRequest as error:
-            return problem_reply(400, self._bad(error))
+            return self._replies.refused_request(error)
         except StoreError as error:
-            return _store_down(error)
-        return json_reply(200, b'{"refunded":%d}' % counters)
+            return store_down(error)
 
     # ------------------------------------------------------------------ operations
 
@@ -192,30 +186,3 @@ class DecisionApi:
         """``GET /metrics``."""
         content_type, text = self._metrics()
         return 200, f"Content-Type: {content_type}\r\n{_NO_STORE}", text
-
-    def _items(self, body: bytes) -> list[msgspec.Raw]:
-        items = decode(self._decode_items, body, {})
-        if len(items) > BATCH_MAX:
-            raise InvalidRequest("", f"the batch has {len(items)} items, at most {BATCH_MAX} are taken")
-        return items
-
-    def _decision_id(self, body: bytes) -> str:
-        refund = decode(self._decode_refund, body, {"decision_id": "decision_id"})
-        refuse_duplicates(body)
-        if not 0 < len(refund.decision_id) <= KEY_BYTES_MAX:
-            raise InvalidRequest("decision_id", "is no id that a decision carried")
-        return refund.decision_id
-
-    def _batch_reply(self, texts: list[str]) -> Reply:
-        self._stats.batch_items += len(texts)
-        return json_reply(200, f"[{','.join(texts)}]".encode())
-
-    def _bad(self, error: InvalidRequest) -> bytes:
-        self._stats.bad_requests["json" if isinstance(error, BadJson) else "field"] += 1
-        detail = str(error) if error.field else error.message
-        return problem(400, detail, [FieldError.of(error.field, error.message)])
-
-
-def _store_down(error: StoreError) -> Reply:
-    # Only where no failure policy has taken the decision over: the store is closed or full, with nothing charged.
-    return problem_reply(503, problem(503, f"the counters are out of reach: {error}"), "Retry-After: 1\r\n")

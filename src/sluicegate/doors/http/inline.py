@@ -14,10 +14,11 @@ from sluicegate.doors.http.answers import inline_text
 from sluicegate.doors.http.policies import InlinePolicy
 from sluicegate.doors.http.schema import PlainCheck
 from sluicegate.doors.http.templates import PlainBatch
-from sluicegate.limiter.calls import verdict_of
+from sluicegate.limiter.calls import Singles
 from sluicegate.limiter.limiter import Limiter
+from sluicegate.stores.base import Single
 
-__all__ = ["InlineDecider"]
+__all__ = ["InlineDecider", "each_of", "single_of", "texts_of"]
 
 
 class InlineDecider:
@@ -36,11 +37,7 @@ class InlineDecider:
                 admitted, remaining, wait_us = brief = briefs[0]
                 return brief, inline_text(admitted, remaining, limit, wait_us)
         now_us, (single,), degraded = self._limiter.decide_counters((check.charge,))
-        admitted = single[0]
-        _, remaining, retry_us, reset_us, delay_us = verdict_of(check.charge, single, now_us)
-        wait_us = reset_us if admitted else retry_us
-        text = inline_text(admitted, remaining, limit, wait_us, _more(policy, delay_us, degraded))
-        return (admitted, remaining, wait_us), text
+        return single_of(check, single, now_us, degraded=degraded)
 
     def alike(self, batch: PlainBatch) -> list[str]:
         """The JSON text of each answer, its status included, in order; one call of the store."""
@@ -49,21 +46,42 @@ class InlineDecider:
             briefs = self._limiter.decide_alike(policy.counter, keys, cost)
             if briefs is not None:
                 return _texts(policy, briefs)
-        return self.many([PlainCheck(policy, key, cost) for key in keys])
+        return self.many(each_of(batch))
 
     def many(self, checks: Sequence[PlainCheck]) -> list[str]:
         """The same for checks of any policies and costs."""
-        now_us, singles, degraded = self._limiter.decide_counters([check.charge for check in checks])
-        texts: list[str] = []
-        for (policy, _, cost), (admitted, state) in zip(checks, singles, strict=True):
-            if degraded and type(state) is Verdict:
-                _, remaining, retry_us, reset_us, delay_us = state
-            else:
-                _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, cost, admitted)
-            wait_us = reset_us if admitted else retry_us
-            text = inline_text(admitted, remaining, policy.texts.limit, wait_us, _more(policy, delay_us, degraded))
-            texts.append(f'{{"status":{200 if admitted else 429},{text[1:]}')
-        return texts
+        return texts_of(checks, self._limiter.decide_counters([check.charge for check in checks]))
+
+
+def each_of(batch: PlainBatch | list[PlainCheck]) -> list[PlainCheck]:
+    """The checks of a batch, one by one."""
+    if isinstance(batch, PlainBatch):
+        policy, keys, cost = batch
+        return [PlainCheck(policy, key, cost) for key in keys]
+    return batch
+
+
+def single_of(check: PlainCheck, single: Single, now_us: int, *, degraded: bool) -> tuple[Brief, str]:
+    """The numbers of one check's answer, and its JSON text."""
+    policy, _, cost = check
+    admitted, state = single
+    if type(state) is Verdict:
+        _, remaining, retry_us, reset_us, delay_us = state
+    else:
+        _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, cost, admitted)
+    wait_us = reset_us if admitted else retry_us
+    text = inline_text(admitted, remaining, policy.texts.limit, wait_us, _more(policy, delay_us, degraded))
+    return (admitted, remaining, wait_us), text
+
+
+def texts_of(checks: Sequence[PlainCheck], answers: Singles) -> list[str]:
+    """The JSON text of each answer, its status included. Those that a fallback decided are marked as degraded."""
+    now_us, singles, degraded = answers
+    texts: list[str] = []
+    for check, single in zip(checks, singles, strict=True):
+        _, text = single_of(check, single, now_us, degraded=degraded and type(single[1]) is Verdict)
+        texts.append(f'{{"status":{200 if single[0] else 429},{text[1:]}')
+    return texts
 
 
 def _texts(policy: InlinePolicy, briefs: Sequence[Brief]) -> list[str]:

@@ -2,8 +2,13 @@
 
 Theory of operation. A client repeats the same request head for as long as it lives, so the whole head, as bytes, is the key
 of a memo of parsed heads (``Site.heads``); the parser runs once per distinct head, and the usual request costs one ``find``,
-one lookup, one slice for the body, one call of its handler and one write. Handlers are synchronous: a decision in memory
+one lookup, one slice for the body, one call of its handler and one write. Most handlers are synchronous: a decision in memory
 takes a few microseconds, far less than a task would. All complete requests of one read are answered in order by one write.
+
+A handler whose answer takes time gets a ``Due`` to give it to. Answers that are due stand in a row (``_due``) in the order of
+their requests, and leave when none before them is missing. Requests that may (``Route.beside``) are begun while others are due, so
+that the pipelined requests of one read ride together in the store; the first one that may not is *held*, with reading stopped, until
+the row is empty. So the answers that have to wait are few and small.
 
 Whatever is incomplete waits in ``_rest`` (bounded: a head by its limit, a body by its limit, pipelined requests by one read
 of the loop). When the peer does not take its answers, reading stops until it does.
@@ -16,21 +21,19 @@ reset, which can destroy the answer before the peer has read it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from enum import IntEnum
 from typing import Final, cast
 
-from sluicegate.bounds import HTTP_LINGER_BYTES_MAX, HTTP_WRITE_BYTES_MAX
+from sluicegate.bounds import DECISION_S_MAX, HTTP_LINGER_BYTES_MAX, HTTP_WRITE_BYTES_MAX
 from sluicegate.doors.connections import NEVER_S
 from sluicegate.doors.http.chunked import ChunkedBody
+from sluicegate.doors.http.faults import fault_reply
 from sluicegate.doors.http.head import CHUNKED, BadHead
 from sluicegate.doors.http.respond import CONTINUE, Reply, frame, problem_reply
-from sluicegate.doors.http.site import KnownHead, Site
+from sluicegate.doors.http.site import KnownHead, LaterHandler, Site
 from sluicegate.doors.problem import problem
 
 __all__ = ["HttpProtocol"]
-
-_LOG: Final = logging.getLogger("sluicegate.http")
 
 
 class _Phase(IntEnum):
@@ -41,17 +44,42 @@ class _Phase(IntEnum):
     WRITE = 3
     """Reading has stopped until the peer takes its answers, or the last answer is on its way out."""
     LINGER = 4
+    ANSWER = 5
+    """An answer is due. Whoever owes it has a deadline; that of this phase only ends what a fault of ours would leave for ever."""
 
 
-_PHASE_NAMES: Final = ("idle", "head", "body", "write", "linger")
+_PHASE_NAMES: Final = ("idle", "head", "body", "write", "linger", "answer")
+
+
+class Due:
+    """An answer that is due; calling it gives the answer (see ``site.Answer``).
+
+    ``head``: of its request; None where the answer belongs to no parsed request. ``last``: the connection ends with it.
+    """
+
+    __slots__ = ("_protocol", "head", "last", "reply")
+
+    def __init__(self, protocol: HttpProtocol, head: KnownHead | None, *, last: bool) -> None:
+        self._protocol = protocol
+        self.head = head
+        self.last = last
+        self.reply: Reply | None = None
+
+    def __call__(self, reply: Reply) -> None:
+        if self.reply is None:
+            self.reply = reply
+            if self.head is not None:
+                counts = self.head.counts
+                counts[reply[0]] = counts.get(reply[0], 0) + 1
+            self._protocol.answered(self)
 
 
 class HttpProtocol(asyncio.Protocol):
     """Reads requests, calls the site's handlers, writes answers. See the module."""
 
     __slots__ = (
-        "_chunks", "_closing", "_discarded", "_eof", "_head", "_need", "_paused", "_phase", "_rest", "_settings", "_site",
-        "_transport", "deadline_s",
+        "_beginning", "_chunks", "_closing", "_discarded", "_due", "_eof", "_head", "_held", "_need", "_paused", "_phase", "_rest",
+        "_settings", "_site", "_transport", "_unread", "deadline_s",
     )  # fmt: skip
 
     _transport: asyncio.Transport
@@ -63,6 +91,12 @@ class HttpProtocol(asyncio.Protocol):
         self._need = 0
         self._head: KnownHead | None = None
         self._chunks: ChunkedBody | None = None
+        self._due: list[Due] = []
+        self._held = False
+        """A complete head is in ``_rest`` whose request may not begin before all that is due is answered."""
+        self._beginning = False
+        self._unread = False
+        """The peer has sent, or is sending, what will not be read: the end of the connection needs to linger."""
         self._phase = _Phase.IDLE
         self._closing = False
         self._paused = False
@@ -92,19 +126,18 @@ class HttpProtocol(asyncio.Protocol):
             self._serve(data)
         else:
             rest += data
-            if len(rest) >= self._need and not self._paused:
+            if len(rest) >= self._need and not (self._paused or self._held):
                 self._serve_rest()
 
     def eof_received(self) -> bool:
-        """The peer sends no more. Stay half open only while it has requests that wait for it to read answers."""
+        """The peer sends no more. Stay half open only while it has requests that wait for an answer, or for it to read answers."""
         self._eof = True
-        return self._paused and not self._closing
+        return bool(self._due) or (self._paused and not self._closing)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._site.connections.discard(self)
         self._closing = True
-        self._rest.clear()
-        self._head = self._chunks = None
+        self._forget()
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -114,16 +147,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        if self._closing:
-            return
-        self._settle()
-        if self._transport.is_closing():
-            return
-        self._transport.resume_reading()
-        if self._rest:
-            self._serve_rest()
-        if self._eof and not self._paused:
-            self._finish([], lingering=False)
+        if not self._closing:
+            self._go_on()
 
     # ------------------------------------------------------------------ the registry calls
 
@@ -164,13 +189,14 @@ class HttpProtocol(asyncio.Protocol):
         except BadHead as bad:
             kind = "too_large" if bad.status in (413, 431) else "body" if self._head is not None else "head"
             self._site.stats.bad_requests[kind] += 1
-            out.append(self._frame_last(problem_reply(bad.status, problem(bad.status, bad.detail))))
-            self._finish(out, lingering=True)
+            self._refuse(bad, out)
             return
-        if self._closing:
+        if self._closing and not self._due:
             return
-        if pos < len(data):
+        if pos < len(data) and not self._closing:
             self._rest += memoryview(data)[pos:]
+        if self._due and self._take_answered(out):
+            return
         if out:
             self._phase = _Phase.IDLE
             self._write(out)
@@ -192,6 +218,8 @@ class HttpProtocol(asyncio.Protocol):
                     break
                 raw = data[pos:stop]
                 head = known(raw) or site.learn(raw)
+                if self._due and self._must_wait(head, out):
+                    break
                 pos = stop
             length = head.length
             if length == 0:
@@ -205,6 +233,13 @@ class HttpProtocol(asyncio.Protocol):
                     break
                 body = got
             self._head = None
+            if head.later is not None:
+                self._begin(head, head.later, body)
+                if head.keep_alive:
+                    continue
+                self._closing = True
+                self._unread = pos < end
+                break
             last = not head.keep_alive or site.connections.draining
             answer = self._answer(head, body, close=last)
             out.append(answer)
@@ -243,13 +278,103 @@ class HttpProtocol(asyncio.Protocol):
         try:
             reply = head.handler(body)
         except Exception:  # noqa: BLE001 - a fault of ours must not take the connection with it
-            _LOG.exception("the handler of %s failed", head.route)
-            site.stats.internal_errors += 1
-            reply = problem_reply(500, problem(500, "a fault of the server; whether anything was charged is not known"))
+            reply = fault_reply(site.stats, head.route)
         status = reply[0]
         counts = head.counts
         counts[status] = counts.get(status, 0) + 1
         return frame(reply, site.date, close=close, http10=head.http10, bodiless=head.bodiless)
+
+    # ------------------------------------------------------------------ answers that take time
+
+    def _begin(self, head: KnownHead, handler: LaterHandler, body: bytes) -> None:
+        """Ask for an answer that may come later, and give it its place in the row."""
+        due = Due(self, head, last=not head.keep_alive)
+        self._due.append(due)
+        self._beginning = True
+        try:
+            handler(body, due)
+        except Exception:  # noqa: BLE001 - as in _answer
+            due(fault_reply(self._site.stats, head.route))
+        self._beginning = False
+
+    def _must_wait(self, head: KnownHead, out: list[bytes]) -> bool:
+        """Whether a request may not begin yet, for what is due before it; then it is held."""
+        due = self._due
+        if len(due) > head.beside:
+            if self._take_answered(out):
+                return True
+            if sum(map(len, out)) > HTTP_WRITE_BYTES_MAX:
+                self._write(out)
+                out.clear()
+        if len(due) > head.beside:
+            self._held = True
+            self._transport.pause_reading()
+        return self._held or self._paused
+
+    def answered(self, due: Due) -> None:
+        """An answer is there (called by ``Due``): write what can leave."""
+        # While requests are begun, whoever does that writes; and for a connection that is lost there is nothing to do.
+        if self._beginning or not self._due or self._due[0] is not due:
+            return
+        out: list[bytes] = []
+        if self._take_answered(out):
+            return
+        self._write(out)
+        if self._paused:
+            return
+        if self._held or self._eof:
+            self._go_on()
+        else:
+            self._settle()
+
+    def _take_answered(self, out: list[bytes]) -> bool:
+        """Move the answers that can leave from the row to ``out``; whether that was the end of the connection."""
+        due, site = self._due, self._site
+        while due and (reply := due[0].reply) is not None:
+            head = due[0].head
+            close = due.pop(0).last or (not due and site.connections.draining)
+            if head is None:
+                out.append(self._frame_last(reply))
+            else:
+                out.append(frame(reply, site.date, close=close, http10=head.http10, bodiless=head.bodiless))
+            if close:
+                self._finish(out, lingering=self._unread or bool(self._rest))
+                return True
+        return False
+
+    def _go_on(self) -> None:
+        """The row is shorter, or the peer takes answers again: do what had to wait for that."""
+        self._settle()
+        if (self._held and self._due) or self._transport.is_closing():
+            return
+        self._held = False
+        if not self._eof:
+            self._transport.resume_reading()
+        if self._rest:
+            self._serve_rest()
+        if self._eof and not (self._paused or self._due or self._closing):
+            self._finish([], lingering=False)
+
+    # ------------------------------------------------------------------ faults of the peer
+
+    def _refuse(self, bad: BadHead, out: list[bytes]) -> None:
+        """Answer what is no request, after the answers that are due; nothing after it can be trusted."""
+        reply = problem_reply(bad.status, problem(bad.status, bad.detail))
+        if not self._due:
+            out.append(self._frame_last(reply))
+            self._finish(out, lingering=True)
+            return
+        due = Due(self, None, last=True)
+        due.reply = reply
+        self._due.append(due)
+        self._closing = self._unread = True
+        self._rest.clear()
+        self._head = self._chunks = None
+        if self._take_answered(out):
+            return
+        if out:
+            self._write(out)
+        self._settle()
 
     def _check_partial_head(self, data: bytes, pos: int) -> None:
         """Refuse early what cannot become a request."""
@@ -269,7 +394,10 @@ class HttpProtocol(asyncio.Protocol):
 
     def _settle(self) -> None:
         """Say what is waited for now, and until when."""
-        if self._head is not None:
+        if self._due:
+            self._phase = _Phase.ANSWER
+            self.deadline_s = self._site.connections.now_s + DECISION_S_MAX
+        elif self._head is not None:
             self._enter(_Phase.BODY, self._settings.body_s)
         elif self._rest:
             self._enter(_Phase.HEAD, self._settings.head_s)
@@ -293,8 +421,7 @@ class HttpProtocol(asyncio.Protocol):
     def _finish(self, out: list[bytes], *, lingering: bool) -> None:
         """Write what is in ``out``, then close, after lingering where the peer may still be sending."""
         self._closing = True
-        self._rest.clear()
-        self._head = self._chunks = None
+        self._forget()
         transport = self._transport
         if out:
             self._write(out)
@@ -306,13 +433,20 @@ class HttpProtocol(asyncio.Protocol):
                 # The peer has reset the connection and asyncio has not told us yet: there is nobody to linger for.
                 transport.abort()
                 return
-            if self._paused:
+            if self._paused or self._held:
                 transport.resume_reading()
         else:
             self._enter(_Phase.WRITE, self._settings.write_s)
             transport.close()
 
+    def _forget(self) -> None:
+        """Nothing more is served."""
+        self._rest.clear()
+        self._due.clear()
+        self._head = self._chunks = None
+
     def _discard(self, size: int) -> None:
+        self._unread = True
         self._discarded += size
         if self._discarded > HTTP_LINGER_BYTES_MAX:
             self.abort()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from sluicegate.bounds import HTTP_HEAD_MEMO_BYTES_MAX, HTTP_HEADS_MEMO_MAX
@@ -16,27 +16,45 @@ from sluicegate.doors.http.respond import Reply, date_line, problem_reply
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.problem import problem
+from sluicegate.errors import InternalError
 
-__all__ = ["Handler", "KnownHead", "Route", "Site"]
+__all__ = ["Answer", "Handler", "KnownHead", "LaterHandler", "Route", "Site"]
 
 Handler: TypeAlias = Callable[[bytes], Reply]
 """Answers one request, given its body. Synchronous, and must not block for longer than a decision takes."""
+
+Answer: TypeAlias = Callable[[Reply], None]
+"""Takes the answer to one request, on the loop's thread; what comes after the first call is ignored."""
+
+LaterHandler: TypeAlias = Callable[[bytes, Answer], None]
+"""The same for an answer that may take time: it is given to ``Answer``, before this returns or later."""
 
 _OTHER: Final = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One path. ``handlers`` by method (GET also answers HEAD); ``guarded`` routes ask for the API token."""
+    """One path. ``handlers`` by method (GET also answers HEAD); ``guarded`` routes ask for the API token.
+
+    ``later``: methods whose answers may take time. ``beside``: how many answers may be due on a connection when such a request
+    begins. 0: it waits until all before it are answered, as every request with a ``Handler`` does.
+    """
 
     path: str
-    handlers: Mapping[str, Handler]
+    handlers: Mapping[str, Handler] = field(default_factory=dict)
     guarded: bool = True
+    later: Mapping[str, LaterHandler] = field(default_factory=dict)
+    beside: int = 0
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """The methods it takes, HEAD apart."""
+        return frozenset((*self.handlers, *self.later))
 
     @property
     def allow(self) -> str:
         """The value of the Allow field."""
-        methods = set(self.handlers)
+        methods = self.methods
         return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))
 
 
@@ -44,14 +62,19 @@ class KnownHead:
     """A request head, parsed, routed and authorised: everything the connection needs to serve it again.
 
     ``length``: bytes of the body to wait for, or ``CHUNKED``. ``cut``: the answer does not wait for the body and is the last of
-    the connection. ``counts``: the route's answers by status. ``bodiless``: a HEAD request.
+    the connection. ``counts``: the route's answers by status. ``bodiless``: a HEAD request. ``later`` and ``beside``: see ``Route``;
+    where ``later`` is set ``handler`` is not called.
     """
 
-    __slots__ = ("bodiless", "counts", "cut", "expect", "handler", "http10", "keep_alive", "length", "route")
+    __slots__ = (
+        "beside", "bodiless", "counts", "cut", "expect", "handler", "http10", "keep_alive", "later", "length", "route",
+    )  # fmt: skip
 
     def __init__(self, head: Head, route: str, handler: Handler, counts: dict[int, int], *, cut: bool) -> None:
         self.route = route
         self.handler = handler
+        self.later: LaterHandler | None = None
+        self.beside = 0
         self.counts = counts
         self.cut = cut
         self.length = 0 if cut else head.length
@@ -101,7 +124,11 @@ class Site:
             # A client that waits for 100 Continue learns the refusal instead, and need not send the body.
             return KnownHead(head, name, lambda _body: reply, counts, cut=head.expect)
         method = "GET" if head.method == "HEAD" else head.method
-        return KnownHead(head, name, route.handlers[method], counts, cut=False)
+        known = KnownHead(head, name, route.handlers.get(method, _answers_later), counts, cut=False)
+        known.later = route.later.get(method)
+        # 100 Continue must not come before the answers to earlier requests.
+        known.beside = 0 if head.expect else route.beside
+        return known
 
     def _refusal(self, head: Head, route: Route | None) -> Reply | None:
         if route is None:
@@ -109,7 +136,7 @@ class Site:
         if route.guarded and not self._authorised(head.authorization):
             document = problem(401, "this path needs Authorization: Bearer with the API token")
             return problem_reply(401, document, "WWW-Authenticate: Bearer\r\n")
-        if (head.method if head.method != "HEAD" else "GET") not in route.handlers:
+        if (head.method if head.method != "HEAD" else "GET") not in route.methods:
             document = problem(405, f"{route.path} takes {route.allow}")
             return problem_reply(405, document, f"Allow: {route.allow}\r\n")
         return None
@@ -126,3 +153,7 @@ class Site:
 
     def _tick(self) -> None:
         self.date = date_line(self._clock.now_us())
+
+
+def _answers_later(_body: bytes) -> Reply:
+    raise InternalError("a request that is answered later was treated as one that is answered at once")

@@ -35,7 +35,7 @@ class HttpStats:
     def __init__(self) -> None:
         self.requests: dict[str, dict[int, int]] = {route: {} for route in ROUTES}
         self.bad_requests = dict.fromkeys(BAD_KINDS, 0)
-        self.timeouts = dict.fromkeys(("idle", "head", "body", "write", "linger"), 0)
+        self.timeouts = dict.fromkeys(("idle", "head", "body", "write", "linger", "answer"), 0)
         self.batch_items = 0
         self.internal_errors = 0
         self.connections_refused = 0

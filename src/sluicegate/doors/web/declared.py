@@ -1,0 +1,141 @@
+"""Limits that are written beside a route: ``limit("100/minute")``.
+
+Such a limit is a rule like those of a rules file, with a name of its own, decided by the same engine on the same store, under
+a namespace of its own, so that it never shares a counter with a rule of the file. Its counters are kept per route
+template unless it is ``shared``: two functions of the same name on two routes are two counters, and ``/users/1`` and
+``/users/2`` are one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from sluicegate.errors import ConfigurationError
+from sluicegate.limiter.keyed import KEY_DIMENSION
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.identity import IdentityConfig
+from sluicegate.rules.load import load_rules
+from sluicegate.rules.model import RuleSet
+
+__all__ = ["DEFAULT_NAME", "Limit", "name_of_function"]
+
+DEFAULT_NAME: Final = "limit"
+_NAMESPACE: Final = "#routes"
+"""Added to the limiter's namespace; no namespace that anybody writes in a flag or a file ends so by accident."""
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
+_NAME_CHARS_MAX: Final = 56
+"""Of a name made from a function's: it leaves room for a number, within the 64 characters of a rule's name."""
+
+
+class Limit:
+    """A quota for one route, or for all that share it.
+
+    ``quota``: as in a rules file (``"100/minute"``, ``"10/second; 1000/day"``). ``per``: dimensions, as in a rules file; ``key``: a
+    function of the request that gives the key instead, which may be a coroutine function where the door can await it. Where the
+    key or a dimension is unknown (None or an empty text) ``on_missing`` says what happens: ``ip`` counts by address,
+    ``skip`` lets the request pass this limit, ``deny`` refuses it. ``name``: the rule's name in headers and decisions; where one is
+    given, limits of that name are one rule, charged once per request. ``shared``: one counter for all routes; needs a name.
+    ``cost``: a number >= 1 or a function of the request. ``methods``: the only methods it is for. ``limiter``: whose
+    store, clock, identity and switch it uses; None: the one of the door that serves the request.
+
+    Immutable and safe to share. Raises ConfigurationError, naming the field, for what cannot be read.
+    """
+
+    __slots__ = ("_bound", "_options", "cost", "key", "limiter", "methods", "name", "per", "quota", "shared")
+
+    def __init__(
+        self,
+        quota: str,
+        *,
+        per: str | Sequence[str] = ("ip",),
+        key: Callable[..., Any] | None = None,
+        name: str | None = None,
+        shared: bool = False,
+        cost: int | Callable[..., Any] = 1,
+        methods: Sequence[str] = (),
+        algorithm: str = "token_bucket",
+        on_missing: str = "ip",
+        on_store_failure: str = "local",
+        limiter: Limiter | None = None,
+    ) -> None:
+        if not isinstance(quota, str):
+            raise ConfigurationError(f"quota: want a text such as '100/minute', got {quota!r:.64}")
+        if shared and name is None:
+            raise ConfigurationError("shared: a limit that several routes share needs a name")
+        if isinstance(limiter, Limiter) is (limiter is None):
+            raise ConfigurationError(f"limiter: want a Limiter, got {limiter!r:.64}")
+        self.quota = quota
+        self.per = (KEY_DIMENSION,) if key is not None else (per,) if isinstance(per, str) else tuple(per)
+        self.key = key
+        self.name = name
+        self.shared = shared
+        self.cost = cost
+        self.methods = tuple(methods)
+        self.limiter = limiter
+        self._options: dict[str, object] = {"algorithm": algorithm, "on_store_failure": on_store_failure}
+        if "ip" not in self.per:
+            self._options["on_missing"] = on_missing
+        if isinstance(cost, int) and cost != 1:
+            self._options["cost"] = cost
+        self._bound: WeakKeyDictionary[Limiter, dict[str, tuple[RuleSet, Limiter]]] = WeakKeyDictionary()
+        self.rules(name or DEFAULT_NAME)
+
+    def named(self, name: str) -> Limit:
+        """The same limit under a name of its own, with counters of its own."""
+        other = object.__new__(Limit)
+        for field in Limit.__slots__:
+            setattr(other, field, getattr(self, field))
+        other.name = name
+        other._bound = WeakKeyDictionary()
+        return other
+
+    def rules(self, name: str) -> RuleSet:
+        """The one rule this limit stands for."""
+        per = [*self.per, *(() if self.shared else ("endpoint",))]
+        rule: dict[str, object] = {"name": name, "per": per, "quota": self.quota, **self._options}
+        if self.methods:
+            rule["match"] = {"methods": list(self.methods)}
+        # JSON is YAML: the limit is read, checked and refused as a rules file is.
+        return load_rules(json.dumps({"version": 1, "rules": [rule]}), "limit")
+
+    def limiter_for(self, base: Limiter, name: str) -> Limiter:
+        """What decides this limit for requests that ``base`` serves: on its store and clock, by its identity settings.
+
+        Made on first use and kept as long as ``base`` lives; follows ``base.apply``.
+        """
+        served = base.ruleset
+        known = self._bound.setdefault(base, {})
+        found = known.get(name)
+        if found is not None and found[0] is served:
+            return found[1]
+        rules = replace(self.rules(name), tiers=served.tiers, subjects=served.subjects, identity=_prefixes_of(served))
+        if found is not None:
+            found[1].apply(rules)
+            limiter = found[1]
+        else:
+            limiter = Limiter.from_rules(rules, base.store, base.clock, namespace=base._namespace + _NAMESPACE)
+        known[name] = (served, limiter)
+        return limiter
+
+    def __repr__(self) -> str:
+        return f"Limit({self.quota!r}, per={list(self.per)!r}, name={self.name!r})"
+
+
+def name_of_function(function: Callable[..., Any], position: int) -> str:
+    """A rule's name from a function's; ``position`` counts the limits already stacked on it."""
+    qualified = getattr(function, "__qualname__", type(function).__qualname__).replace("<locals>.", "")
+    name = _UNSAFE.sub("-", qualified)[-_NAME_CHARS_MAX:].strip("-_.") or DEFAULT_NAME
+    return name if position == 0 else f"{name}-{position + 1}"
+
+
+def _prefixes_of(ruleset: RuleSet) -> IdentityConfig | None:
+    """How addresses are cut to keys; who the client is has been worked out by the base limiter's resolver."""
+    identity = ruleset.identity
+    if not isinstance(identity, IdentityConfig):
+        return None
+    return IdentityConfig(ipv4_prefix=identity.ipv4_prefix, ipv6_prefix=identity.ipv6_prefix)

@@ -1,0 +1,207 @@
+"""All that was decided for one request.
+
+A request may meet several gates: middleware, decorators, dependencies, throttles. They share one ``RequestLimits``, which keeps
+two promises. Each rule is charged once, however many gates name it. And a request that one gate refuses is charged nothing:
+what earlier gates charged is given back, and later ones only look. Between the charge and its return others may have been
+refused; never has anybody been admitted above a limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from sluicegate.algorithms.verdict import Outcome
+from sluicegate.clock import US_PER_S
+from sluicegate.errors import StoreError
+from sluicegate.limiter.decision import Decision, RuleResult, Summary
+from sluicegate.limiter.limiter import FactsOrKey, Limiter
+from sluicegate.limiter.plan import Plan
+from sluicegate.rules.facts import Facts
+from sluicegate.stores.base import AsyncStore, Receipt
+
+__all__ = ["RequestLimits", "merge"]
+
+
+class RequestLimits:
+    """The decisions of one request, and how to undo them. Belongs to the request; not safe to share between threads.
+
+    ``facts``: what was known of the request when the first gate decided. ``decisions``: one per rule set or limit, in the order
+    decided. ``refused``: the first of them that refused, with the limiter that did; None while none has.
+    """
+
+    __slots__ = ("_by_owner", "_charged", "_merged", "decisions", "facts", "path_known", "refused", "route", "told")
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.decisions: list[Decision] = []
+        self.refused: tuple[Limiter, Decision] | None = None
+        self.route: str | None = None
+        self.path_known = False
+        """Whether ``route`` has been worked out; it may be None then."""
+        self.told: Decision | None = None
+        """What the client was told of a refusal, where that differs from the decision."""
+        self._by_owner: dict[object, Decision] = {}
+        self._charged: list[tuple[Limiter, Decision]] = []
+        self._merged: Decision | None = None
+
+    # ------------------------------------------------------------------ what handlers read
+
+    @property
+    def decision(self) -> Decision | None:
+        """Everything decided so far as one decision; None where nothing was decided.
+
+        It describes the first rule that refused, or else the one nearest exhaustion.
+        """
+        decisions = self.decisions
+        if len(decisions) < 2:
+            return decisions[0] if decisions else None
+        merged = self._merged
+        if merged is None:
+            merged = self._merged = merge(decisions)
+        return merged
+
+    @property
+    def allowed(self) -> bool:
+        """Whether nothing has refused so far."""
+        return self.refused is None
+
+    @property
+    def rule(self) -> str | None:
+        """The rule that ``limit``, ``remaining`` and ``reset_after_s`` are about; None where none applied."""
+        decision = self.decision
+        return None if decision is None else decision.rule
+
+    @property
+    def limit(self) -> int | None:
+        """Capacity of that rule's counter."""
+        decision = self.decision
+        return None if decision is None else decision.limit
+
+    @property
+    def remaining(self) -> int | None:
+        """Tokens left in that rule's counter."""
+        decision = self.decision
+        return None if decision is None else decision.remaining
+
+    @property
+    def reset_after_s(self) -> float:
+        """Seconds until that counter is full again or its window ends; on a refusal, until the request would pass."""
+        decision = self.decision
+        return 0.0 if decision is None else decision.reset_after_us / US_PER_S
+
+    @property
+    def results(self) -> Sequence[RuleResult]:
+        """What every rule said, shadow rules included."""
+        decision = self.decision
+        return () if decision is None else decision.results
+
+    def refund(self) -> int:
+        """Give back what this request was charged; returns how many counters changed.
+
+        For limits that are to count failures only, or work that was not done. Good once. What was decided without the store
+        is not given back, and a store that fails gives nothing back: never an error.
+        """
+        changed = 0
+        for limiter, receipts in self._take_charges():
+            with contextlib.suppress(StoreError):
+                changed += limiter.store.refund(receipts)
+        return changed
+
+    async def arefund(self) -> int:
+        """``refund`` for coroutines."""
+        changed = 0
+        for limiter, receipts in self._take_charges():
+            with contextlib.suppress(StoreError):
+                store = limiter.store
+                changed += await store.arefund(receipts) if isinstance(store, AsyncStore) else store.refund(receipts)
+        return changed
+
+    # ------------------------------------------------------------------ what gates do
+
+    def decide(self, owner: object, limiter: Limiter, what: FactsOrKey, cost: int = 1) -> Decision:
+        """Decide for a gate, unless ``owner`` (a rule set or limit) has been decided for this request already.
+
+        Raises InvalidRequest as ``Limiter.check`` does.
+        """
+        known = self._by_owner.get(owner)
+        if known is not None:
+            return known
+        decision = limiter.check(what, cost, peek=self.refused is not None)
+        if self._note(owner, limiter, decision):
+            self.refund()
+        return decision
+
+    async def adecide(self, owner: object, limiter: Limiter, what: FactsOrKey, cost: int = 1) -> Decision:
+        """``decide`` for coroutines."""
+        known = self._by_owner.get(owner)
+        if known is not None:
+            return known
+        decision = await limiter.acheck(what, cost, peek=self.refused is not None)
+        if self._note(owner, limiter, decision):
+            await self.arefund()
+        return decision
+
+    def known(self, owner: object) -> Decision | None:
+        """What was decided for ``owner``; None where nothing was."""
+        return self._by_owner.get(owner)
+
+    def replace_last(self, decision: Decision) -> None:
+        """Put a refusal of the door itself in the place of the decision just made."""
+        limiter, allowed = self._charged[-1]
+        self.decisions[self.decisions.index(allowed)] = decision
+        self._merged = None
+        self.refused = (limiter, decision)
+
+    def _note(self, owner: object, limiter: Limiter, decision: Decision) -> bool:
+        """Keep a decision; whether charges are to be given back because of it."""
+        self._by_owner[owner] = decision
+        self.decisions.append(decision)
+        self._merged = self.told = None
+        if self.refused is not None:
+            return False
+        if decision.allowed:
+            self._charged.append((limiter, decision))
+            return False
+        self.refused = (limiter, decision)
+        return bool(self._charged)
+
+    def _take_charges(self) -> list[tuple[Limiter, tuple[Receipt, ...]]]:
+        charged, self._charged = self._charged, []
+        # A fallback's charges are in counters of another kind, and one burst of them per outage is allowed for.
+        due = [(limiter, decision.receipts()) for limiter, decision in charged if not decision.degraded]
+        return [(limiter, receipts) for limiter, receipts in due if receipts]
+
+
+def merge(decisions: Sequence[Decision]) -> Decision:
+    """Several decisions about one request as one; the rules that refuse come first in what it says."""
+    refusing = [decision for decision in decisions if not decision.allowed]
+    told = refusing[0] if refusing else _tightest(decisions)
+    summary = told.summary
+    retry_us: int | None = 0
+    for decision in refusing:
+        wait_us = decision.retry_after_us
+        retry_us = None if wait_us is None or retry_us is None else max(retry_us, wait_us)
+    summary = Summary(
+        outcome=Outcome.NEVER_FITS if refusing and retry_us is None else summary.outcome,
+        decisive=summary.decisive,
+        retry_after_us=retry_us,
+        reset_after_us=(retry_us or 0) if refusing else summary.reset_after_us,
+        delay_us=0 if refusing else max(decision.delay_us for decision in decisions),
+        refusal=summary.refusal,
+        verdicts=tuple(verdict for decision in decisions for verdict in decision.summary.verdicts),
+    )
+    return Decision(
+        not refusing,
+        Plan([], told.plan.tier, told.version),
+        None,
+        any(decision.degraded for decision in decisions),
+        None,
+        summary,
+        tuple(result for decision in decisions for result in decision.results),
+    )
+
+
+def _tightest(decisions: Sequence[Decision]) -> Decision:
+    described = [decision for decision in decisions if decision.decisive is not None]
+    return min(described, key=lambda decision: decision.remaining or 0, default=decisions[0])
