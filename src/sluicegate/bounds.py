@@ -142,6 +142,13 @@ REDIS_BATCH_MAX: Final = 256
 # and a definition costs 10 microseconds to make.
 REDIS_FORMS_MEMO_MAX: Final = 16_384
 
+# Redis store: costs of one counter whose definitions are kept ready. Nearly all requests cost one; where a header says what they cost, a
+# definition takes 3 microseconds to make anew.
+REDIS_COSTS_MEMO_MAX: Final = 64
+
+# Redis store: keys that one script reads with one command. Lua's stack holds 8,000 values; from a few dozen on nothing more is gained.
+REDIS_READ_TOGETHER_MAX: Final = 1_024
+
 # Redis store: connections of one process. A thread uses one at a time; whoever finds all in use waits within its deadline.
 REDIS_CONNECTIONS_MAX: Final = 256
 
@@ -211,6 +218,13 @@ REDIS_SEEDS_MAX: Final = 128
 # takes), and after which it is looked at without any sign, to learn of servers that were added.
 REDIS_CLUSTER_REFRESH_US: Final = 200_000
 REDIS_CLUSTER_AGE_US_MAX: Final = 30_000_000
+
+# Redis Cluster: milliseconds one server is given to say who has which slot; then the next is asked. One that hangs must not hide the others.
+REDIS_CLUSTER_ASK_MS: Final = 300
+
+# Redis Cluster: counters whose refusal is remembered, so that they are decided before others are charged. A client is refused by one
+# or two; a full memory is emptied, which costs each client one give-back.
+REDIS_SUSPECTS_MAX: Final = 16_384
 
 # Processes that may be said to share the limits of a store (``?nodes=``), which each divides by while the store is down.
 FLEET_NODES_MAX: Final = 100_000
@@ -561,3 +575,17 @@ EMBEDDED_TIMEOUT_MS: Final = 100
 # Embedded store: seconds it may take to answer after its start (a tenth is usual), and to end after it was told to.
 EMBEDDED_START_S: Final = 10.0
 EMBEDDED_STOP_S: Final = 3.0
+
+# Python doors: requests (method, path) whose route template is remembered. A miss tries the routes one after another, a
+# microsecond each; paths hold ids, so the memo only has to hold what is asked for often.
+ROUTE_MEMO_MAX: Final = 4_096
+
+# Python doors: characters of a request that is remembered so. Longer ones are looked up each time; 4,096 of these take 2 MB.
+ROUTE_MEMO_CHARS_MAX: Final = 256
+
+# ASGI middleware: requests held at once to space their starts (leaky_bucket). Each keeps a connection, a timer and what the server
+# has read of it.
+ASGI_HELD_MAX: Final = 1_000
+
+# WSGI doors: requests held at once in one process. Each blocks a worker's thread, of which there are often 4 to 40.
+WSGI_HELD_MAX: Final = 8

@@ -6,18 +6,17 @@ One ``Packing`` serves all connections of a store, synchronous and asynchronous.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from sluicegate.algorithms.spec import State
-from sluicegate.bounds import REDIS_FORMS_MEMO_MAX
+from sluicegate.bounds import REDIS_FORMS_MEMO_MAX, REDIS_READ_TOGETHER_MAX
 from sluicegate.clock import Clock
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Counter, Receipt, Request
-from sluicegate.stores.redis.definitions import CounterForm
+from sluicegate.stores.redis.definitions import CounterForm, row
 from sluicegate.stores.redis.faults import fault_of
+from sluicegate.stores.redis.records import BAN, Record
 from sluicegate.stores.redis.scripts import DECIDE, REFUND, Script
 from sluicegate.stores.redis.secret import Subjects
 
@@ -25,25 +24,25 @@ __all__ = ["Command", "Decided", "Packing", "Refunded"]
 
 
 class Command(NamedTuple):
-    """One command: a script with its keys and argument, or (``script`` None) the deletion of ``keys``.
+    """One command: a script with its keys and arguments, or (``script`` None) the deletion of ``keys``.
 
     The first key says where it belongs; all keys of a command have one hash slot.
     """
 
     script: Script | None
     keys: Sequence[str]
-    argument: bytes
+    arguments: Sequence[bytes]
 
     def parts(self) -> tuple[bytes | str | int, ...]:
         """The command as it is sent; a script by its digest."""
         if self.script is None:
             return (b"UNLINK", *self.keys)
-        return (b"EVALSHA", self.script.digest, len(self.keys), *self.keys, self.argument)
+        return (b"EVALSHA", self.script.digest, len(self.keys), *self.keys, *self.arguments)
 
     def parts_in_full(self) -> tuple[bytes | str | int, ...]:
         """The command with the script's text, for a server that does not know the digest."""
         assert self.script is not None
-        return (b"EVAL", self.script.text, len(self.keys), *self.keys, self.argument)
+        return (b"EVAL", self.script.text, len(self.keys), *self.keys, *self.arguments)
 
 
 class Decided(NamedTuple):
@@ -67,9 +66,11 @@ class Refunded(NamedTuple):
     problem: StoreError | None
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder().decode
-_REFUSED, _CHARGED, _PASSES = range(3)
+_REFUSED, _CHARGED, _PASSES, _REFUSED_NONE, _PASSES_NONE, _FAULT = range(6)
+_DESCRIBED_AT_COST = (_REFUSED, _CHARGED, _REFUSED_NONE)  # a charge that passed and was not made is described as a look
+_CALENDAR, _TOGETHER = 2, 4  # places in a call's first argument
+_NOW_BYTES = 8
+_NO_RECORD = Record.of(BAN, 0, None)
 
 
 class Packing:
@@ -91,72 +92,90 @@ class Packing:
 
     def decide(self, requests: Sequence[Request], guess_us: int = 0, *, peek: bool = False) -> Command:
         """The command that decides these requests, at most ``REDIS_BATCH_MAX``. ``guess_us``: about the server's time; 0: ours."""
-        slots: dict[int, int] = {}
-        definitions: list[object] = []
+        call = _Call(self, guess_us)
+        message = call.message
+        message += (int(peek), 0)
         keys: list[str] = []
-        packed: list[list[int]] = []
-        texts, forms = self._subjects.texts, self._forms
+        texts = self._subjects.texts
+        # Requests that make the same charges as the one before are only counted: a form is looked up where it changes.
+        last_counter, last_cost, place = None, -1, 0
+        head = tail = ""
+        places: list[int] = []
+        counted = 0
         for request in requests:
-            flat: list[int] = []
+            before, places = places, []
             for counter, subject, cost in request:
-                form = forms.get(id(counter))
-                if form is None or form.counter is not counter:
-                    form = self._form(counter)
-                slot = slots.get(id(counter)) or self._slot(form, slots, definitions, guess_us)
-                flat += (slot, cost, *form.cost(cost))
-                keys.append(form.head + texts[subject] + form.tail)
-            packed.append(flat)
-        argument = _encode((self._now_us(), self._hold_ms, int(peek), definitions, packed))
-        return Command(DECIDE, keys, argument)
+                if counter is not last_counter or cost != last_cost:
+                    place = call.place(counter, cost)
+                    last_counter, last_cost = counter, cost
+                    head, tail = call.frame
+                places.append(place)
+                keys.append(f"{head}{texts[subject]}{tail}")
+            if counted and places == before:
+                message[counted] += 1
+            else:
+                counted = len(message)
+                message += (1, len(places), *places)
+        count = len(keys)
+        if 1 < count <= REDIS_READ_TOGETHER_MAX and not call.long and len(set(keys)) == count:
+            message[_TOGETHER] = 1
+        return Command(DECIDE, keys, call.arguments())
 
     def decided(self, requests: Sequence[Request], reply: bytes, *, peek: bool = False) -> Decided:
         """What the reply to ``decide`` says."""
-        found = _decode(reply)
-        now_us = found[0]
-        if len(found) == 1:
+        now_us = int.from_bytes(reply[:_NOW_BYTES], "little")
+        if len(reply) == _NOW_BYTES and any(requests):
             return Decided(now_us, None)
-        where = self._where
-        return Decided(
-            now_us,
-            [
-                fault_of(shown, where) if isinstance(shown, str) else self._answer(request, shown, now_us, peek=peek)
-                for request, shown in zip(requests, found[1], strict=True)
-            ],
-        )
+        answers: list[StateAnswer | StoreError] = []
+        append = answers.append
+        at = _NOW_BYTES
+        last_counter = None
+        size, read = _NO_RECORD
+        for request in requests:
+            if len(request) == 1 and reply[at] == _CHARGED:
+                counter = request[0][0]
+                if counter is not last_counter:
+                    size, read = self.form(counter).record
+                    last_counter = counter
+                at += 1
+                append(StateAnswer(True, now_us, request, ((0, read(reply, at)),)))
+                at += size
+            else:
+                answer, at = self._answer(request, reply, at, now_us, peek=peek)
+                append(answer)
+        return Decided(now_us, answers)
 
     def refund(self, receipts: Sequence[Receipt], guess_us: int = 0) -> Command:
         """The command that gives these charges back, at most ``REDIS_BATCH_MAX``."""
-        slots: dict[int, int] = {}
-        definitions: list[object] = []
-        packed = []
-        keys = []
-        for receipt in receipts:
-            form = self._form(receipt.counter)
-            slot = self._slot(form, slots, definitions, guess_us)
-            packed.append((slot, receipt.cost, *form.cost(receipt.cost), receipt.charged_us))
-            keys.append(self.key(receipt.counter, receipt.subject))
-        return Command(REFUND, keys, _encode((self._now_us(), self._hold_ms, definitions, packed)))
+        call = _Call(self, guess_us)
+        for counter, _, cost, charged_us in receipts:
+            call.message += (call.place(counter, cost), charged_us)
+        keys = [self.key(receipt.counter, receipt.subject) for receipt in receipts]
+        return Command(REFUND, keys, call.arguments())
 
     def refunded(self, reply: bytes) -> Refunded:
         """What the reply to ``refund`` says."""
-        found = _decode(reply)
-        if len(found) == 1:
-            return Refunded(found[0], None, None)
-        return Refunded(found[0], found[1], fault_of(found[2], self._where) if found[2] else None)
+        now_us = int.from_bytes(reply[:_NOW_BYTES], "little")
+        if len(reply) == _NOW_BYTES:
+            return Refunded(now_us, None, None)
+        changed, problem = reply[_NOW_BYTES : _NOW_BYTES + 4], reply[_NOW_BYTES + 4 :]
+        fault = fault_of(problem.decode(errors="replace"), self._where) if problem else None
+        return Refunded(now_us, int.from_bytes(changed, "little"), fault)
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Command:
         """The command that deletes these counters; it replies with how many there were."""
-        return Command(None, [self.key(counter, subject) for counter, subject in keys], b"")
+        return Command(None, [self.key(counter, subject) for counter, subject in keys], ())
 
     def key(self, counter: Counter, subject: str) -> str:
         """The key of a counter, by the secret known now."""
-        form = self._form(counter)
+        form = self.form(counter)
         return form.head + self._subjects.texts[subject] + form.tail
 
-    def _now_us(self) -> int:
-        return 0 if self._time_source is None else self._time_source.now_us()
+    def begin(self) -> list[int]:
+        """The numbers every script's first argument begins with."""
+        return [0 if self._time_source is None else self._time_source.now_us(), self._hold_ms, 0]
 
-    def _form(self, counter: Counter) -> CounterForm:
+    def form(self, counter: Counter) -> CounterForm:
         """The form of a counter, known by identity: comparing counters would cost more than making forms anew."""
         form = self._forms.get(id(counter))
         if form is None or form.counter is not counter:
@@ -165,26 +184,65 @@ class Packing:
             form = self._forms[id(counter)] = CounterForm(counter, self._hold_ms)
         return form
 
-    def _slot(self, form: CounterForm, slots: dict[int, int], definitions: list[object], guess_us: int) -> int:
-        slot = slots.get(id(form.counter))
-        if slot is None:
-            definitions.append(form.definition(guess_us or self.clock.now_us()))
-            slot = slots[id(form.counter)] = len(definitions)
-        return slot
-
-    def _answer(self, request: Request, reply: list[Any], now_us: int, *, peek: bool) -> StateAnswer:
+    def _answer(
+        self, request: Request, reply: bytes, at: int, now_us: int, *, peek: bool
+    ) -> tuple[StateAnswer | StoreError, int]:
+        """The answer whose records begin at ``at``, and where they end."""
         states: list[tuple[int, State | None]] = []
         notes: list[tuple[int, bool]] = []
-        all_charged = unanimous = True
-        for position, (counter, _, cost) in enumerate(request, 1):
-            shown = reply[position]
-            code = shown[0]
-            states.append((0, self._form(counter).state(shown)))
-            notes.append((0 if code == _PASSES else cost, code != _REFUSED))
+        all_charged = unanimous = admitted = True
+        for counter, _, cost in request:
+            code = reply[at]
+            at += 1
+            if code == _FAULT:
+                end = at + 1 + reply[at]
+                return fault_of(reply[at + 1 : end].decode(errors="replace"), self._where), end
+            state = None
+            if code <= _PASSES:
+                size, read = self.form(counter).record
+                state = read(reply, at)
+                at += size
+            states.append((0, state))
+            passes = code not in (_REFUSED, _REFUSED_NONE)
+            notes.append((cost if code in _DESCRIBED_AT_COST else 0, passes))
             if code != _CHARGED:
                 all_charged = False
-                unanimous = unanimous and code == _PASSES
-        admitted = reply[0] == 1
+                unanimous = unanimous and passes
+                admitted = admitted and (passes or counter.shadow)
         if all_charged:
-            return StateAnswer(True, now_us, request, states)
-        return StateAnswer(admitted, now_us, request, states, notes, admitted and not peek, unanimous)
+            return StateAnswer(True, now_us, request, states), at
+        return StateAnswer(admitted, now_us, request, states, notes, admitted and not peek, unanimous), at
+
+
+class _Call:
+    """A script's arguments in the making: ``message`` holds what is not a form, ``frame`` belongs to the form placed last."""
+
+    __slots__ = ("_forms", "_guess_us", "_packing", "_places", "frame", "long", "message")
+
+    def __init__(self, packing: Packing, guess_us: int) -> None:
+        self._packing = packing
+        self._guess_us = guess_us
+        self._forms: list[bytes] = []
+        self._places: dict[tuple[int, int], int] = {}
+        self.frame = ("", "")
+        self.long = False
+        self.message = packing.begin()
+
+    def place(self, counter: Counter, cost: int) -> int:
+        """Where the form of this charge stands among the arguments, as Lua counts."""
+        form = self._packing.form(counter)
+        self.frame = form.head, form.tail
+        known = (id(counter), cost)
+        place = self._places.get(known)
+        if place is None:
+            if form.calendar is not None:
+                self.message[_CALENDAR] = 1
+                self._guess_us = self._guess_us or self._packing.clock.now_us()
+            self.long = self.long or form.long
+            self._forms.append(form.charge(cost, self._guess_us))
+            place = self._places[known] = len(self._forms) + 1
+        return place
+
+    def arguments(self) -> list[bytes]:
+        """The message and the forms."""
+        return [row(self.message), *self._forms]

@@ -6,10 +6,10 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["DECIDE", "REFUND", "Script"]
+__all__ = ["BEAT", "DECIDE", "LOADED", "REFUND", "Script"]
 
 _FOLDER = Path(__file__).parent
-_GENERAL = ("exact", "texts", "buckets", "windows", "log")
+_GENERAL = ("frame", "exact", "states", "buckets", "windows", "log")
 
 
 class Script(NamedTuple):
@@ -33,10 +33,12 @@ def _script(name: str, *parts: str) -> Script:
 
 DECIDE: Final = _script(
     "decide",
-    _read("frame"),
-    "local function general(peek, definitions)",
+    "local function general(now, hold_ms, peek)",
     _read(*_GENERAL, "deciding"),
-    "return decide_any, place_window\nend",
-    _read("decide"),
+    "return decide_any\nend",
+    _read("usual", "place", "call", "decide"),
 )
-REFUND: Final = _script("refund", _read("frame", *_GENERAL, "refund"))
+REFUND: Final = _script("refund", _read("place", "call", *_GENERAL, "refund"))
+BEAT: Final = _script("beat", _read("beat"))
+LOADED: Final = (DECIDE, REFUND)
+"""The scripts that are called by their digest."""

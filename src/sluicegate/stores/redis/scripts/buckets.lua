@@ -2,9 +2,10 @@
 -- empty), in whole microseconds and a remainder in units of 1/tokens of one. Costs and drains come in the same form, made by
 -- the caller, so that deciding is adding and comparing.
 --
---   d[7] tokens  d[8] period_us  d[9], d[10] the full drain  d[11], d[12] the longest queue a request may join (leaky bucket)
---   d[13] numbers a text has: 3 of a token bucket, 5 of a leaky one  d[14] the usual time to live in milliseconds, as text
+--   d[9] tokens  d[10] period_us  d[11], d[12] the full drain  d[13], d[14] the cost; -1 where it is above the capacity
+--   of a leaky bucket also d[15], d[16] the longest queue a request may join  d[17] max_delay_us  d[18] 1 for nodelay
 -- State: us, rem; of a leaky bucket also mark, the time of the last charge, or -1 - time where it cannot be given back.
+-- Text: capacity, tokens, period (and delay, nodelay), born, us, rem (and mark).
 
 local function make_bucket(leaky)
   local bucket = {}
@@ -25,8 +26,8 @@ local function make_bucket(leaky)
   -- base + (us, rem), for a remainder below 2 * tokens.
   local function later(d, base, us, rem)
     us = base + us
-    if rem >= d[7] then
-      return us + 1, rem - d[7]
+    if rem >= d[9] then
+      return us + 1, rem - d[9]
     end
     return us, rem
   end
@@ -40,8 +41,8 @@ local function make_bucket(leaky)
     if not s or s.us < now then
       return 0, 0
     end
-    if above(s.us - BEHIND_US, s.rem, now + d[9], d[10]) then
-      return d[9], d[10]
+    if above(s.us - BEHIND_US, s.rem, now + d[11], d[12]) then
+      return d[11], d[12]
     end
     return s.us - now, s.rem
   end
@@ -51,27 +52,28 @@ local function make_bucket(leaky)
     if not text then
       return nil, err
     end
-    local start = #d[2]
-    if sub(text, 1, start) == d[2] then
-      local born, us, rem, mark
-      if leaky then
-        born, us, rem, mark = match(text, '^(%d+) (%d+) (%d+) (%-?%d+)$', start + 1)
-        mark = tonumber(mark)
-      else
-        born, us, rem = match(text, '^(%d+) (%d+) (%d+)$', start + 1)
-      end
-      us, rem, born = tonumber(us), tonumber(rem), tonumber(born)
-      if us and us < EXACT and rem < d[7] and born < EXACT then
-        return state_of(us, rem, mark, born)
-      end
+    if #text ~= (leaky and 52 or 37) then
       return nil, UNREADABLE
     end
-    local old, state = split(text)
-    if not old or #old ~= d[13] or #state ~= (leaky and 4 or 3) or old[2] < 1 or old[3] < 1 or state[3] >= old[2] then
+    local capacity, tokens, period, born, us, rem, mark
+    local same = true
+    if leaky then
+      local delay, nodelay
+      capacity, tokens, period, delay, nodelay, born, us, rem, mark = unpacked('<I5I5I7I6I1I7I8I5i8', text)
+      same = delay == d[17] and nodelay == d[18]
+      if mark >= EXACT or mark <= -EXACT then
+        return nil, UNREADABLE
+      end
+    else
+      capacity, tokens, period, born, us, rem = unpacked('<I5I5I7I7I8I5', text)
+    end
+    if us >= EXACT or born >= EXACT or rem >= tokens or period == 0 or period >= EXACT then
       return nil, UNREADABLE
     end
-    local s = state_of(state[2], state[3], state[4], state[1])
-    s.old = old
+    local s = state_of(us, rem, mark, born)
+    if not (same and capacity == d[6] and tokens == d[9] and period == d[10]) then
+      s.old = { capacity, tokens, period }
+    end
     return s
   end
 
@@ -88,7 +90,7 @@ local function make_bucket(leaky)
     if big_less(new_drain, quotient) then
       quotient = new_drain
     end
-    local whole, rem = big_div(quotient, big_of(d[7]))
+    local whole, rem = big_div(quotient, big_of(d[9]))
     return big_number(whole), big_number(rem)
   end
 
@@ -100,8 +102,8 @@ local function make_bucket(leaky)
       return nil
     end
     local whole, rem
-    local units, drain, new_drain = (s.us - now) * tokens + s.rem, capacity * period, d[6] * d[8]
-    local factor, divisor = d[8], period
+    local units, drain, new_drain = (s.us - now) * tokens + s.rem, capacity * period, d[6] * d[10]
+    local factor, divisor = d[10], period
     if d[5] == 1 then
       factor, divisor = new_drain, drain
     end
@@ -111,17 +113,17 @@ local function make_bucket(leaky)
       units = math.min(units, drain)
       if units * factor < EXACT then
         units = math.min(-floor(-(units * factor) / divisor), new_drain)
-        whole = floor(units / d[7])
-        rem = units - whole * d[7]
+        whole = floor(units / d[9])
+        rem = units - whole * d[9]
       end
     end
     if not whole then
       local big_drain = big_mul(big_of(capacity), big_of(period))
-      local big_new_drain = big_mul(big_of(d[6]), big_of(d[8]))
+      local big_new_drain = big_mul(big_of(d[6]), big_of(d[10]))
       if d[5] == 1 then
         whole, rem = carried_big(d, s, big_new_drain, big_drain, big_drain, big_new_drain)
       else
-        whole, rem = carried_big(d, s, big_of(d[8]), big_of(period), big_drain, big_new_drain)
+        whole, rem = carried_big(d, s, big_of(d[10]), big_of(period), big_drain, big_new_drain)
       end
     end
     if whole == 0 and rem == 0 then
@@ -130,8 +132,8 @@ local function make_bucket(leaky)
     return state_of(now + whole, rem, spent(s.mark), s.born)
   end
 
-  -- us, rem: the cost; us is -1 where it is above the capacity.
-  function bucket.admit(d, s, _, us, rem)
+  function bucket.admit(d, s)
+    local us, rem = d[13], d[14]
     if us < 0 then
       return nil
     end
@@ -142,32 +144,32 @@ local function make_bucket(leaky)
         mark = marked(s.mark)
       end
       if s.us >= now then
-        if leaky and above(s.us, s.rem, now + d[11], d[12]) then
+        if leaky and above(s.us, s.rem, now + d[15], d[16]) then
           return nil
         end
         base, base_rem = s.us, s.rem
       end
     end
     us, rem = later(d, base, us, base_rem + rem)
-    if above(us, rem, now + d[9], d[10]) then
+    if above(us, rem, now + d[11], d[12]) then
       return nil
     end
     return state_of(us, rem, leaky and mark or nil, born)
   end
 
   function bucket.clamp(d, s)
-    if above(s.us - BEHIND_US, s.rem, now + d[9], d[10]) then
-      return state_of(now + d[9], d[10], spent(s.mark), s.born)
+    if above(s.us - BEHIND_US, s.rem, now + d[11], d[12]) then
+      return state_of(now + d[11], d[12], spent(s.mark), s.born)
     end
     return s
   end
 
   -- The state after a refused charge that counts: at most one full drain, and no less than before.
-  function bucket.refused(d, s, _, us, rem)
+  function bucket.refused(d, s)
     local used_us, used_rem = used(d, s)
-    us, rem = later(d, used_us, us, used_rem + rem)
-    if above(us, rem, d[9], d[10]) then
-      us, rem = d[9], d[10]
+    local us, rem = later(d, used_us, d[13], used_rem + d[14])
+    if above(us, rem, d[11], d[12]) then
+      us, rem = d[11], d[12]
     end
     if above(used_us, used_rem, us, rem) then
       us, rem = used_us, used_rem
@@ -180,7 +182,8 @@ local function make_bucket(leaky)
   end
 
   -- A token bucket gives back the cost less what time has; a leaky one its slot, while that is the last.
-  function bucket.refund(d, s, _, us, rem, charged_us)
+  function bucket.refund(d, s, charged_us)
+    local us, rem = d[13], d[14]
     if s.us < now or (s.us == now and s.rem == 0) then
       return s
     end
@@ -199,25 +202,20 @@ local function make_bucket(leaky)
     end
     us, rem = s.us - us, s.rem - rem
     if rem < 0 then
-      us, rem = us - 1, rem + d[7]
+      us, rem = us - 1, rem + d[9]
     end
     return state_of(us, rem, mark, s.born)
   end
 
-  function bucket.write(d, key, s)
-    local ttl_us = 2 * math.max(d[9] + 1, s.us - now)
+  function bucket.show(d, s)
     if leaky then
-      store(key, format('%s%.0f %.0f %.0f %.0f', d[2], s.born, s.us, s.rem, s.mark), ttl_us)
-    else
-      store(key, format('%s%.0f %.0f %.0f', d[2], s.born, s.us, s.rem), ttl_us)
+      return packed('<I5I5I7I6I1I7I8I5i8', d[6], d[9], d[10], d[17], d[18], s.born, s.us, s.rem, s.mark)
     end
+    return packed('<I5I5I7I7I8I5', d[6], d[9], d[10], s.born, s.us, s.rem)
   end
 
-  function bucket.show(_, s)
-    if s then
-      return { s.us, s.rem, s.mark }
-    end
-    return {}
+  function bucket.write(d, key, s)
+    store(key, bucket.show(d, s), 2 * math.max(d[11] + 1, s.us - now))
   end
 
   return bucket

@@ -1,98 +1,94 @@
 -- Decides many independent requests in order, each of which charges several counters or none.
 --
--- KEYS: one per charge, in order of requests and charges. ARGV[1], packed:
---   {now or 0 (read the server's time), milliseconds added to every time to live (0), 1 for a peek, definitions, requests}
--- A request is a flat array of four numbers per charge: definition, cost, and the cost in microseconds and remainder of a bucket
--- (microseconds are -1 where it is above the capacity).
--- Reply, packed: {now, answers}; an answer is an error as text, or {admitted, charge, charge, ...} with per charge
--- {code, state...}; code 0 refused, 1 charged, 2 would pass and was not charged. {now} alone: a calendar did not reach now, and
--- nothing was done.
+-- KEYS: one per charge, in order of requests and charges. ARGV: see call.lua; after its own numbers `message` holds
+--   1 for a peek  1 where all keys differ and their texts are short  and then groups: requests, charges of each, a form's place per charge
+-- A group is a run of requests that make the same charges.
+--
+-- Reply: now in eight bytes, and a record per charge: a byte that says what it came to, and the counter's text as it stands then
+-- (of a sliding log, total and time).
+--   0 refused  1 charged  2 would pass and was not charged  3 refused, 4 would pass, and there is no counter
+--   5 the whole request could not be decided: a byte and so many bytes of error text, in place of all its records
+-- now alone: a calendar did not reach now, and nothing was done.
 --
 -- Per request every counter is read and checked before anything is written; a key that cannot be read fails its own request only.
---
--- `decide_buckets` is the usual case written out: token buckets under unchanged numbers, with nothing to write on a refusal. What
--- else there is goes to `decide_any`, which is made only then: making its functions costs about as much as a decision.
+-- What usual.lua does not decide goes to `decide_any`, which is made only then: making its functions costs more than a decision.
 
-local peek, definitions, requests = message[3] == 1, message[4], message[5]
-local decide_any
-for i = 1, #definitions do
-  if definitions[i][1] == 3 then
-    local place_window
-    decide_any, place_window = general(peek, definitions)
-    for j = i, #definitions do
-      if definitions[j][1] == 3 and not place_window(definitions[j]) then
-        return cmsgpack.pack({ now })
+local pcall_ = redis.pcall
+local out, size = { struct.pack('<I8', now) }, 1
+local peek = message[4] == 1
+local deciders, decide_any = {}, nil
+
+-- Read at once where no request can change what a later one reads. What is not there may be a key of another type: it is asked for alone.
+local texts = message[5] == 1 and call('MGET', unpack(KEYS)) or {}
+
+local first_key, at = 0, 6
+while message[at] do
+  local requests, charges = message[at], message[at + 1]
+  local request, usually = {}, not peek
+  for i = 1, charges do
+    local d = form_at(message[at + 1 + i], forms, now, hold_ms)
+    request[i] = d
+    if d[2] == 0 then
+      usually = false
+    elseif usually and not deciders[d[1]] then
+      deciders[d[1]] = usual(d[1], now)
+    end
+  end
+
+  for _ = 1, requests do
+    local decided = false
+    if usually and charges == 1 then
+      local d, key = request[1], KEYS[first_key + 1]
+      local text = texts[first_key + 1] or pcall_('GET', key)
+      if type(text) ~= 'table' then
+        local code, written, shown = deciders[d[1]](d, text)
+        if code then
+          if written then
+            call('SET', key, written, 'PX', d[8])
+          end
+          out[size + 1], out[size + 2] = code == 1 and '\1' or '\0', shown or written or text
+          size = size + 2
+          decided = true
+        end
+      end
+    elseif usually then
+      local codes, before, after, shows, admitted = {}, {}, {}, {}, true
+      for i = 1, charges do
+        local d = request[i]
+        local text = texts[first_key + i] or pcall_('GET', KEYS[first_key + i])
+        decided = type(text) ~= 'table'
+        if decided then
+          codes[i], after[i], shows[i] = deciders[d[1]](d, text)
+          before[i] = text
+          -- What a log shows of a charge that is not made is left to the general code.
+          decided = codes[i] == 1 or (codes[i] == 0 and d[1] ~= 6)
+          admitted = admitted and (codes[i] == 1 or d[3] == 1)
+        end
+        if not decided then
+          break
+        end
+      end
+      for i = 1, decided and not admitted and charges or 0 do
+        decided = decided and request[i][1] ~= 6
+      end
+      for i = 1, decided and charges or 0 do
+        local code, shown = codes[i], before[i]
+        if after[i] and (admitted or code == 0) then
+          call('SET', KEYS[first_key + i], after[i], 'PX', request[i][8])
+          shown = shows[i] or after[i]
+        elseif code == 1 then
+          code = 2
+        end
+        out[size + 1], out[size + 2] = string.char(shown and code or code == 0 and 3 or 4), shown or ''
+        size = size + 2
       end
     end
-    break
+    if not decided then
+      decide_any = decide_any or general(now, hold_ms, peek)
+      size = decide_any(request, first_key, out, size)
+    end
+    first_key = first_key + charges
   end
+  at = at + 2 + charges
 end
-
--- The answer, or nil where decide_any has to look; nothing was written then.
-local function decide_buckets(request, first_key)
-  local answer, texts, admitted = { 1 }, {}, true
-  for at = 1, #request, 4 do
-    local d = definitions[request[at]]
-    if d[1] ~= 1 then
-      return nil
-    end
-    local place = (at + 3) / 4
-    local born, us, rem
-    local text = pcall_('GET', KEYS[first_key + place])
-    if text then
-      local numbers = d[2]
-      if type(text) == 'table' or sub(text, 1, #numbers) ~= numbers then
-        return nil
-      end
-      born, us, rem = match(text, '^(%d+) (%d+) (%d+)$', #numbers + 1)
-      us, rem = tonumber(us), tonumber(rem)
-      if not us or us >= EXACT or rem >= d[7] or #born > 16 then
-        return nil
-      end
-    else
-      born, us = nil, now
-    end
-    local new_us, new_rem = us, rem or 0
-    if us < now then
-      new_us, new_rem = now, 0
-    end
-    local cost_us = request[at + 2]
-    new_us, new_rem = new_us + cost_us, new_rem + request[at + 3]
-    if new_rem >= d[7] then
-      new_us, new_rem = new_us + 1, new_rem - d[7]
-    end
-    local full_us = now + d[9]
-    if cost_us < 0 or request[at + 1] == 0 or us > full_us + BEHIND_US then
-      return nil
-    elseif new_us < full_us or (new_us == full_us and new_rem <= d[10]) then
-      answer[place + 1] = { 1, new_us, new_rem }
-      texts[place] = d[2] .. (born or format('%.0f', now)) .. format(' %.0f %.0f', new_us, new_rem)
-    elseif d[4] == 1 or #request > 4 then
-      return nil
-    else
-      admitted = false
-      answer[place + 1] = rem and { 0, us, rem } or { 0 }
-    end
-  end
-  if admitted then
-    for place = 1, #texts do
-      call('SET', KEYS[first_key + place], texts[place], 'PX', definitions[request[4 * place - 3]][14])
-    end
-  else
-    answer[1] = definitions[request[1]][3]
-  end
-  return answer
-end
-
-local answers, first_key = {}, 0
-for i = 1, #requests do
-  local request = requests[i]
-  local answer = not peek and decide_buckets(request, first_key)
-  if not answer then
-    decide_any = decide_any or general(peek, definitions)
-    answer = decide_any(request, first_key)
-  end
-  answers[i] = answer
-  first_key = first_key + #request / 4
-end
-return cmsgpack.pack({ now, answers })
+return table.concat(out)

@@ -1,5 +1,6 @@
--- Decides one request of any algorithms: reads and checks every counter, decides all charges, then makes all or none.
--- Returns the answer, or an error as text. `algorithm_of` makes an algorithm's methods when the call first needs them.
+-- Decides one request of any algorithms in any case: reads and checks every counter, decides all charges, then makes all or none.
+-- Puts its records into `out` (see decide.lua) from `size` on and returns the new size. `algorithm_of` makes an algorithm's methods when
+-- the call first needs them.
 
 local algorithms = {}
 local function algorithm_of(code)
@@ -21,15 +22,17 @@ local function algorithm_of(code)
   return found
 end
 
-local function decide_any(request, first_key)
-  local count = #request / 4
+local function decide_any(request, first_key, out, size)
+  local count = #request
   local states = {}
   for i = 1, count do
-    local d = definitions[request[4 * i - 3]]
+    local d = request[i]
     if d[1] > 0 then
       local state, err = algorithm_of(d[1]).read(d, KEYS[first_key + i])
       if err then
-        return err
+        err = sub(err, 1, 250)
+        out[size + 1], out[size + 2] = '\5', string.char(#err) .. err
+        return size + 2
       end
       states[i] = state
     end
@@ -37,9 +40,8 @@ local function decide_any(request, first_key)
   local admitted = true
   local after, passes = {}, {}
   for i = 1, count do
-    local at = 4 * i
-    local d, cost = definitions[request[at - 3]], request[at - 2]
-    local state, key = states[i], KEYS[first_key + i]
+    local d, state, key = request[i], states[i], KEYS[first_key + i]
+    local cost = d[7]
     if d[1] == 0 then
       passes[i] = cost == 0
     else
@@ -54,7 +56,7 @@ local function decide_any(request, first_key)
         end
       end
       if cost > 0 then
-        after[i] = algorithm.admit(d, state, cost, request[at - 1], request[at])
+        after[i] = algorithm.admit(d, state)
       end
       passes[i] = cost == 0 or after[i] ~= nil
       if state and not passes[i] and not peek and cost <= d[6] then
@@ -71,35 +73,29 @@ local function decide_any(request, first_key)
       admitted = false
     end
   end
-  local answer = { admitted and 1 or 0 }
   for i = 1, count do
-    local at = 4 * i
-    local d, cost = definitions[request[at - 3]], request[at - 2]
-    local charge = {}
-    if d[1] > 0 then
-      local algorithm, key = algorithm_of(d[1]), KEYS[first_key + i]
-      local written
-      if not peek then
-        if admitted then
-          written = after[i]
-        elseif not passes[i] and d[3] == 0 and d[4] == 1 and cost <= d[6] then
-          written = algorithm.refused(d, states[i], cost, request[at - 1], request[at], key)
-        end
+    local d, state = request[i], states[i]
+    local written
+    if d[1] > 0 and not peek then
+      if admitted then
+        written = after[i]
+      elseif not passes[i] and d[4] == 1 then
+        written = algorithm_of(d[1]).refused(d, state)
       end
-      local state = states[i]
       if written then
-        algorithm.write(d, key, written)
+        algorithm_of(d[1]).write(d, KEYS[first_key + i], written)
         state = written
       end
-      local needed
-      if d[1] == 6 and not passes[i] and state then
-        needed = state.total + cost - d[6]
-      end
-      charge = algorithm.show(d, state, needed)
-      answer[i + 1] = { passes[i] and (written and 1 or 2) or 0, unpack(charge) }
+    end
+    local code = passes[i] and (written and 1 or 2) or 0
+    if state then
+      out[size + 1] = string.char(code)
+      out[size + 2] = algorithm_of(d[1]).show(d, state, code == 0)
+      size = size + 2
     else
-      answer[i + 1] = { passes[i] and 2 or 0 }
+      out[size + 1] = code == 0 and '\3' or '\4'
+      size = size + 1
     end
   end
-  return answer
+  return size
 end

@@ -1,21 +1,13 @@
 -- Gives charges back by their receipts, each on its own.
 --
--- KEYS: one per receipt. ARGV[1], packed: {now or 0, milliseconds added to every time to live (0), definitions, receipts}; a
--- receipt is {definition, cost, cost in microseconds and remainder (buckets), time of the charge}.
--- Reply, packed: {now, number of counters changed, first error or ""}. A counter that is gone, or was made after the charge, gets
--- nothing back; {now} alone: a calendar did not reach now, and nothing was done.
-
-local definitions, receipts = message[3], message[4]
-for i = 1, #definitions do
-  if definitions[i][1] == 3 and not place_window(definitions[i]) then
-    return cmsgpack.pack({ now })
-  end
-end
+-- KEYS: one per receipt. ARGV: see call.lua; after its own numbers `message` holds per receipt its form's place and the time of the charge.
+-- Reply: now in eight bytes, the number of counters changed in four, the text of the last error. A counter that is gone, or was made after the charge, gets
+-- nothing back. now alone: a calendar did not reach now, and nothing was done.
 
 local changed, problem = 0, ''
-for i = 1, #receipts do
-  local receipt, key = receipts[i], KEYS[i]
-  local d = definitions[receipt[1]]
+for i = 1, #KEYS do
+  local key, charged_us = KEYS[i], message[2 * i + 3]
+  local d = form_at(message[2 * i + 2], forms, now, hold_ms)
   local algorithm
   if d[1] == 1 or d[1] == 2 then
     algorithm = make_bucket(d[1] == 2)
@@ -41,8 +33,8 @@ for i = 1, #receipts do
           call('DEL', key)
         end
       end
-      if state and state.born <= receipt[5] then
-        local after = algorithm.refund(d, state, receipt[2], receipt[3], receipt[4], receipt[5])
+      if state and state.born <= charged_us then
+        local after = algorithm.refund(d, state, charged_us)
         if after ~= state then
           algorithm.write(d, key, after)
           changed = changed + 1
@@ -51,4 +43,4 @@ for i = 1, #receipts do
     end
   end
 end
-return cmsgpack.pack({ now, changed, problem })
+return struct.pack('<I8I4', now, changed) .. problem

@@ -1,60 +1,41 @@
 -- Fixed window and the two forms of the sliding window, as sluicegate.algorithms has them.
 --
--- Fixed window: d[7] length in microseconds; d[8] origin, the start of some window; or d[8] -1 and d[9] the starts of five
---   calendar windows in a row, which must hold now in one of the first three. State: start, count.
--- Estimate: d[7] length. State: start, current, previous.
--- Strict: d[7] length of a sub-window, d[8] their number k. State: number of the newest, and k + 1 counts, newest first.
+-- Fixed window: see place.lua. State: start, count.
+-- Estimate: d[9] length in microseconds. State: start, current, previous.
+-- Strict: d[9] length of a sub-window, d[10] their number k, d[11] layout of its text. State: number of the newest sub-window, and
+--   k + 1 counts, newest first.
+-- Text: limit, born, state. In here the state's numbers are the array `n`.
 
--- Texts of windows: one old number, the limit; `count` numbers of state after `born`.
-local function read_window(d, key, count)
+-- `count`: the numbers of the state.
+local function read_window(d, key, layout, count)
   local text, err = fetch(key)
   if not text then
     return nil, err
   end
-  local old, state = split(text)
-  if not old or #old ~= 1 or old[1] < 1 or #state ~= count + 1 then
+  if #text ~= 15 + 5 * count then
     return nil, UNREADABLE
   end
-  local s = { born = table.remove(state, 1), n = state }
-  if sub(text, 1, #d[2]) ~= d[2] then
-    s.old = old
+  local n = { unpacked(layout, text) }
+  local limit, born = n[1], n[2]
+  if limit < 1 or born >= EXACT or n[3] >= EXACT then
+    return nil, UNREADABLE
+  end
+  local s = { born = born, n = {} }
+  for i = 1, count do
+    s.n[i] = n[i + 2]
+  end
+  if limit ~= d[6] then
+    s.old = { limit }
   end
   return s
 end
 
-local function write_window(d, key, s, ttl_us)
-  local numbers = {}
-  for i = 1, #s.n do
-    numbers[i] = format('%.0f', s.n[i])
-  end
-  store(key, d[2] .. format('%.0f ', s.born) .. table.concat(numbers, ' '), ttl_us)
-end
-
-local function show_window(_, s)
-  return s and s.n or {}
-end
-
--- The windows around now, once per call: start of the present one, its end, and the end of the next. False where the caller's
--- calendar does not reach.
-local function place_window(d)
-  if d[8] >= 0 then
-    d.start = now - (now - d[8]) % d[7]
-    d.stop = d.start + d[7]
-    d.next_stop = d.stop + d[7]
-    return true
-  end
-  local starts = d[9]
-  for i = 1, 3 do
-    if starts[i] <= now and now < starts[i + 1] then
-      d.start, d.stop, d.next_stop = starts[i], starts[i + 1], starts[i + 2]
-      return true
-    end
-  end
-  return false
+local function show_window(d, s, layout)
+  return packed(layout, d[6], s.born, unpack(s.n))
 end
 
 local function make_fixed()
-  local fixed = { show = show_window }
+  local fixed, layout = {}, '<I5I7I8I5'
 
   local function state_of(start, count, s)
     return { n = { start, count }, born = s and s.born or now }
@@ -72,7 +53,7 @@ local function make_fixed()
   end
 
   function fixed.read(d, key)
-    return read_window(d, key, 2)
+    return read_window(d, key, layout, 2)
   end
 
   function fixed.carry(d, s)
@@ -86,12 +67,12 @@ local function make_fixed()
     return state_of(fixed.clamp(d, s).n[1], math.min(count, d[6]), s)
   end
 
-  function fixed.admit(d, s, cost)
+  function fixed.admit(d, s)
     local start, count = at(d, s)
-    if count + cost > d[6] then
+    if count + d[7] > d[6] then
       return nil
     end
-    return state_of(start, count + cost, s)
+    return state_of(start, count + d[7], s)
   end
 
   function fixed.clamp(d, s)
@@ -101,50 +82,54 @@ local function make_fixed()
     return state_of(d.start, s.n[2], s)
   end
 
-  function fixed.refused(d, s, cost)
+  function fixed.refused(d, s)
     local start, count = at(d, s)
-    return state_of(start, math.min(count + cost, d[6]), s)
+    return state_of(start, math.min(count + d[7], d[6]), s)
   end
 
-  function fixed.refund(d, s, cost, _, _, charged_us)
+  function fixed.refund(d, s, charged_us)
     local start = s.n[1]
     local stop
     if start == d.start then
       stop = d.stop
     elseif start == d.stop then
       stop = d.next_stop
-    elseif start > now and d[8] >= 0 then
-      stop = start + d[7]
+    elseif start > now and d[10] >= 0 then
+      stop = start + d[9]
     else
       return s
     end
     if start <= charged_us and charged_us < stop and s.n[2] > 0 then
-      return state_of(start, math.max(s.n[2] - cost, 0), s)
+      return state_of(start, math.max(s.n[2] - d[7], 0), s)
     end
     return s
   end
 
+  function fixed.show(d, s)
+    return show_window(d, s, layout)
+  end
+
   function fixed.write(d, key, s)
-    write_window(d, key, s, math.max(2 * d[7], s.n[1] + d[7] - now, d.next_stop - now))
+    store(key, fixed.show(d, s), math.max(2 * d[9], s.n[1] + d[9] - now, d.next_stop - now))
   end
 
   return fixed
 end
 
 local function make_estimate()
-  local estimate = { show = show_window }
+  local estimate, layout = {}, '<I5I7I8I5I5'
 
   local function state_of(start, current, previous, s)
     return { n = { start, current, previous }, born = s and s.born or now }
   end
 
   local function overlap(d, start)
-    return d[7] - math.max(now - start, 0)
+    return d[9] - math.max(now - start, 0)
   end
 
   -- The counts as of the window of now, or of their own while a clock that went back is catching up.
   local function at(d, s)
-    local start = now - now % d[7]
+    local start = now - now % d[9]
     if not s then
       return start, 0, 0
     end
@@ -158,17 +143,17 @@ local function make_estimate()
       end
       return start, math.min(current + previous, d[6]), 0
     end
-    return start, 0, written + d[7] == start and current or 0
+    return start, 0, written + d[9] == start and current or 0
   end
 
   local function capped(d, start, current, previous, s)
     current = math.min(current, d[6])
-    local room = floor_div(d[6] - current, d[7], overlap(d, start))
+    local room = floor_div(d[6] - current, d[9], overlap(d, start))
     return state_of(start, current, math.min(previous, room), s)
   end
 
   function estimate.read(d, key)
-    return read_window(d, key, 3)
+    return read_window(d, key, layout, 3)
   end
 
   function estimate.carry(d, s)
@@ -176,17 +161,17 @@ local function make_estimate()
       return nil
     end
     -- The old limit caps the sum where the clock was set back.
-    local start, current, previous = at({ [6] = s.old[1], [7] = d[7] }, s)
+    local start, current, previous = at({ [6] = s.old[1], [9] = d[9] }, s)
     if d[5] == 1 then
       current, previous = ceil_div(current, d[6], s.old[1]), ceil_div(previous, d[6], s.old[1])
     end
     return capped(d, start, current, previous, s)
   end
 
-  function estimate.admit(d, s, cost)
+  function estimate.admit(d, s)
     local start, current, previous = at(d, s)
-    current = current + cost
-    if current > d[6] or current + ceil_div(previous, overlap(d, start), d[7]) > d[6] then
+    current = current + d[7]
+    if current > d[6] or current + ceil_div(previous, overlap(d, start), d[9]) > d[6] then
       return nil
     end
     return state_of(start, current, previous, s)
@@ -197,35 +182,39 @@ local function make_estimate()
     return start < s.n[1] and state_of(start, current, previous, s) or s
   end
 
-  function estimate.refused(d, s, cost)
+  function estimate.refused(d, s)
     local start, current, previous = at(d, s)
-    return capped(d, start, current + cost, previous, s)
+    return capped(d, start, current + d[7], previous, s)
   end
 
-  function estimate.refund(d, s, cost, _, _, charged_us)
+  function estimate.refund(d, s, charged_us)
     local start, current, previous = s.n[1], s.n[2], s.n[3]
     local windows = current > 0 and 2 or previous > 0 and 1 or 0
-    if now >= start + windows * d[7] then
+    if now >= start + windows * d[9] then
       return s
     end
-    local age = floor((start + d[7] - 1 - charged_us) / d[7])
+    local age = floor((start + d[9] - 1 - charged_us) / d[9])
     if age == 0 and current > 0 then
-      return state_of(start, math.max(current - cost, 0), previous, s)
+      return state_of(start, math.max(current - d[7], 0), previous, s)
     elseif age == 1 and previous > 0 then
-      return state_of(start, current, math.max(previous - cost, 0), s)
+      return state_of(start, current, math.max(previous - d[7], 0), s)
     end
     return s
   end
 
+  function estimate.show(d, s)
+    return show_window(d, s, layout)
+  end
+
   function estimate.write(d, key, s)
-    write_window(d, key, s, math.max(2 * d[7], s.n[1] + 2 * d[7] - now))
+    store(key, estimate.show(d, s), math.max(2 * d[9], s.n[1] + 2 * d[9] - now))
   end
 
   return estimate
 end
 
 local function make_strict()
-  local strict = { show = show_window }
+  local strict = {}
 
   local function state_of(numbers, s)
     return { n = numbers, born = s and s.born or now }
@@ -233,12 +222,12 @@ local function make_strict()
 
   -- The counts as of the sub-window of now, as a new array.
   local function at(d, s)
-    local newest, kept = floor(now / d[7]), d[8] + 1
+    local newest, kept = floor(now / d[9]), d[10] + 1
     local n = { newest }
     local shift = -kept
     if s then
       shift = s.n[1] - newest
-      if shift > 0 and s.n[1] * d[7] - now <= BEHIND_US then
+      if shift > 0 and s.n[1] * d[9] - now <= BEHIND_US then
         n[1], shift = s.n[1], 0
       end
     end
@@ -276,14 +265,14 @@ local function make_strict()
   local function expires(d, n)
     for i = 2, #n do
       if n[i] > 0 then
-        return (n[1] - (i - 2) + d[8] + 1) * d[7]
+        return (n[1] - (i - 2) + d[10] + 1) * d[9]
       end
     end
-    return n[1] * d[7]
+    return n[1] * d[9]
   end
 
   function strict.read(d, key)
-    return read_window(d, key, d[8] + 2)
+    return read_window(d, key, d[11], d[10] + 2)
   end
 
   function strict.carry(d, s)
@@ -303,12 +292,12 @@ local function make_strict()
     return capped(d, n, s)
   end
 
-  function strict.admit(d, s, cost)
+  function strict.admit(d, s)
     local n = at(d, s)
-    if used(n) + cost > d[6] then
+    if used(n) + d[7] > d[6] then
       return nil
     end
-    n[2] = n[2] + cost
+    n[2] = n[2] + d[7]
     return state_of(n, s)
   end
 
@@ -317,27 +306,31 @@ local function make_strict()
     return n[1] < s.n[1] and state_of(n, s) or s
   end
 
-  function strict.refused(d, s, cost)
+  function strict.refused(d, s)
     local n = at(d, s)
-    n[2] = n[2] + cost
+    n[2] = n[2] + d[7]
     return capped(d, n, s)
   end
 
-  function strict.refund(d, s, cost, _, _, charged_us)
-    local age = s.n[1] - floor(charged_us / d[7])
-    if now >= expires(d, s.n) or age < 0 or age > d[8] or s.n[age + 2] == 0 then
+  function strict.refund(d, s, charged_us)
+    local age = s.n[1] - floor(charged_us / d[9])
+    if now >= expires(d, s.n) or age < 0 or age > d[10] or s.n[age + 2] == 0 then
       return s
     end
     local n = {}
     for i = 1, #s.n do
       n[i] = s.n[i]
     end
-    n[age + 2] = math.max(n[age + 2] - cost, 0)
+    n[age + 2] = math.max(n[age + 2] - d[7], 0)
     return state_of(n, s)
   end
 
+  function strict.show(d, s)
+    return show_window(d, s, d[11])
+  end
+
   function strict.write(d, key, s)
-    write_window(d, key, s, math.max(2 * d[7] * d[8], expires(d, s.n) - now))
+    store(key, strict.show(d, s), math.max(2 * d[9] * d[10], expires(d, s.n) - now))
   end
 
   return strict
