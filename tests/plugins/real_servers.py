@@ -153,23 +153,30 @@ class Proxy:
         self.passing = threading.Event()
         self.passing.set()
         self._closed = threading.Event()
-        self._sockets: list[socket.socket] = [self._listener]
+        self._sockets: set[socket.socket] = {self._listener}
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                self._sockets.append(client)
                 try:
                     upstream = socket.create_connection(self._target)
                 except OSError:
                     client.close()
                     continue
-                self._sockets.append(upstream)
-                dead = threading.Event()
-                for source, sink, replies in ((client, upstream, False), (upstream, client, True)):
-                    threading.Thread(target=self._pump, args=(source, sink, replies, dead), daemon=True).start()
+                self._sockets |= {client, upstream}
+                threading.Thread(target=self._serve, args=(client, upstream), daemon=True).start()
+
+    def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
+        dead = threading.Event()
+        requests = threading.Thread(target=self._pump, args=(client, upstream, False, dead), daemon=True)
+        requests.start()
+        self._pump(upstream, client, True, dead)
+        requests.join()
+        for end in (client, upstream):
+            end.close()
+        self._sockets -= {client, upstream}
 
     def _pump(self, source: socket.socket, sink: socket.socket, replies: bool, dead: threading.Event) -> None:
         with contextlib.suppress(OSError):
@@ -192,10 +199,10 @@ class Proxy:
     def close(self) -> None:
         self._closed.set()
         self.passing.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        for end in self._sockets:
-            end.close()
+        for end in list(self._sockets):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
 
 @pytest.fixture
