@@ -240,7 +240,7 @@ def test_port_in_use(start: Start, rules: Path) -> None:
     [
         (("--workers", "2"), ("workers is 2", "memory://", "each worker would admit the whole limit")),
         (("--workers", "0"), ("workers must be >= 1, got 0",)),
-        (("--store", "redis://localhost"), ("redis://", "servers do not take a Redis store yet", "memory://")),
+        (("--store", "redis://localhost:99999"), ("store: ", "port")),
         (("--store", "memory://?size=3"), ("size", "max_counters")),
         (("--api", "0.0.0.0:0"), ("0.0.0.0:0", "--api-token")),
         (("--api", "8081"), ("'8081'", "HOST:PORT")),

@@ -13,13 +13,13 @@ from sluicegate.app.metrics import Metrics
 from sluicegate.app.rules_file import RulesFile
 from sluicegate.app.settings import Settings
 from sluicegate.app.status import Status
+from sluicegate.app.store_watch import StoreWatch
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
 from sluicegate.doors.gateway import Gateway
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.listen import Address
-from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
 from sluicegate.stores.base import Store
@@ -54,7 +54,8 @@ class Application:
         self.limiter = limiter
         self.clock = clock
         self.headers = RateHeaders(settings.headers)
-        self.status = Status(rules, settings.store, clock)
+        self.store_watch = StoreWatch(limiter, settings.store, clock)
+        self.status = Status(rules, self.store_watch, clock)
         self.metrics = Metrics(rules.state, limiter, store, self.status)
         self.key_sets = KeySets(lambda: limiter.resolver, clock, fetch)
         self.roles: list[Role] = []
@@ -92,19 +93,13 @@ class Application:
         """Release upstream connections and the store."""
         if self.gateway is not None:
             await self.gateway.close()
-        self.limiter.close()
+        await self.limiter.aclose()
 
 
 def build(settings: Settings, rules_path: Path, clock: Clock) -> Application:
     """Compose; raises ConfigurationError (RulesInvalid with every problem) where that is not possible."""
     rules = RulesFile(rules_path, clock)
     ruleset = rules.load()
-    # The doors ask the limiter without awaiting it, so a store behind a network would hold up every other client.
-    scheme = settings.store.partition(":")[0].lower()
-    if scheme.startswith("redis"):
-        raise ConfigurationError(
-            f"store: {scheme}:// is for the library in this version: servers do not take a Redis store yet; use memory://"
-        )
-    store = open_store(settings.store, clock)
+    store = open_store(settings.store, clock, warm=False)
     limiter = Limiter.from_rules(ruleset, store, clock, base_dir=rules_path.parent)
     return Application(settings, rules, ruleset, limiter, store, clock)

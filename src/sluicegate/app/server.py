@@ -99,6 +99,7 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
     background: list[asyncio.Task[None]] = []
     try:
         surroundings.composed(application)
+        await application.store_watch.warm()
         if application.key_sets.due:
             # Before the first request, which may carry a token; an issuer that cannot be reached delays nobody for long.
             await asyncio.to_thread(application.key_sets.refresh)
@@ -113,6 +114,7 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
             logs.event(logging.INFO, "started", version=state.version, digest=state.digest, **dict(urls))
             background.append(asyncio.create_task(_watch_rules(application)))
             background.append(asyncio.create_task(application.key_sets.keep_fresh()))
+            background.append(asyncio.create_task(application.store_watch.keep_watching()))
             await requests.stop.wait()
             return await _drain(application, settings, listeners, requests)
     finally:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluicegate.app.rules_file import RulesFile
+from sluicegate.app.store_watch import StoreWatch
 from sluicegate.clock import US_PER_S, Clock
 
 __all__ = ["Status"]
@@ -14,10 +15,11 @@ __all__ = ["Status"]
 class Status:
     """Ready from the moment every listener is open until the process is told to stop.
 
-    A bad rule file does not make a process unready: it goes on serving the last good rules, and the detail says so.
+    A bad rule file does not make a process unready: it goes on serving the last good rules, and the detail says so. Nor does a
+    store that is out of reach: the failure policies of the rules decide, in this process as in every other that could be asked instead.
     """
 
-    def __init__(self, rules: RulesFile, store: str, clock: Clock) -> None:
+    def __init__(self, rules: RulesFile, store: StoreWatch, clock: Clock) -> None:
         self.started = False
         self.stopping = False
         self.listeners: dict[str, str] = {}
@@ -46,7 +48,7 @@ class Status:
                 "error": rules.error,
                 "rejected": rules.rejected,
             },
-            "store": self._store,
+            **self._store.detail(),
             "uptime_s": round(self.uptime_s, 3),
             "listeners": self.listeners,
         }

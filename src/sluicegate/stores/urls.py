@@ -21,19 +21,20 @@ _PLANNED = {
 }
 
 
-def open_store(url: str, clock: Clock) -> Store:
+def open_store(url: str, clock: Clock, *, warm: bool = True) -> Store:
     """The store that ``url`` names.
 
     ``memory://`` keeps counters in this process; ``memory://?max_counters=N`` bounds them. ``redis://``, ``rediss://`` and
     ``redis+unix://`` share them (``RedisSettings.from_url`` says what such a URL may hold); the store is tried for up to a
-    second, and one that is absent is no error here: every call tries again. ``clock`` dates the counters of a store that
-    has no time of its own. Raises ConfigurationError for anything else, MissingExtra where the extra ``redis`` is not
-    installed; credentials in a URL are never part of a message.
+    second, and one that is absent is no error here: every call tries again. ``warm`` False: nothing is tried yet, which is
+    for callers that ``awarm`` it. ``clock`` dates the counters of a store that has no time of its own. Raises
+    ConfigurationError for anything else, MissingExtra where the extra ``redis`` is not installed; credentials in a URL are
+    never part of a message.
     """
     scheme = url.partition("://")[0].lower()
     redis_scheme = scheme.replace("valkey", "redis", 1)
     if redis_scheme in _REDIS:
-        return _open_redis(url, clock)
+        return _open_redis(url, clock, warm=warm)
     if redis_scheme in _PLANNED:
         raise ConfigurationError(
             f"store: {scheme}:// is not available, this version has no {_PLANNED[redis_scheme]} store yet; "
@@ -50,11 +51,12 @@ def open_store(url: str, clock: Clock) -> Store:
     return MemoryStore(clock, max_counters=_max_counters(parts.query))
 
 
-def _open_redis(url: str, clock: Clock) -> Store:
+def _open_redis(url: str, clock: Clock, *, warm: bool) -> Store:
     from sluicegate.stores.redis import RedisStore
 
     store = RedisStore(url, clock=clock)
-    store.warm()
+    if warm:
+        store.warm()
     return store
 
 

@@ -1,0 +1,108 @@
+"""The store as one server process sees it: connected at start, told each second that the process lives, and how it is.
+
+A store that many processes share may be absent, at start and later. That stops no server: the failure policies of the rules
+decide meanwhile, the log says so once, and once more when it is over, and ``/readyz`` and ``/metrics`` show it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sluicegate.app import logs
+from sluicegate.clock import US_PER_S, Clock
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.stores.base import FleetStore, ServerHealth
+
+__all__ = ["StoreWatch", "address_of"]
+
+_BEAT_S: Final = 1.0
+"""Seconds between two heartbeats, and two looks at how the store is."""
+
+
+class StoreWatch:
+    """``address``: where the store is, without its secrets. A store inside the process is always well."""
+
+    def __init__(self, limiter: Limiter, url: str, clock: Clock) -> None:
+        self.address = address_of(url)
+        self._limiter = limiter
+        self._fleet = limiter.store if isinstance(limiter.store, FleetStore) else None
+        self._clock = clock
+        self._down: dict[str, ServerHealth] = {}
+
+    async def warm(self) -> None:
+        """Connect and make ready, within a second, so that the first request need not."""
+        if not self._limiter.waits:
+            return
+        if await self._limiter.awarm():
+            logs.event(logging.INFO, "store_ready", store=self.address)
+        else:
+            self._down = {server.address: server for server in self.servers() if server.state == "down"}
+            errors = [server.error for server in self.servers() if server.error is not None]
+            error = errors[0] if errors else None
+            logs.event(logging.WARNING, "store_absent", store=self.address, error=error)
+
+    async def keep_watching(self) -> None:
+        """Beat and look, for as long as the process serves."""
+        while self._fleet is not None:
+            try:
+                await self._fleet.abeat()
+            except Exception:  # noqa: BLE001
+                # A fault of ours in beating must not end the watch; without beats the others only count one process less.
+                logs.LOGGER.exception("store_watch_failed")
+            self._look()
+            await asyncio.sleep(_BEAT_S)
+
+    def servers(self) -> Sequence[ServerHealth]:
+        """How each server of the store is; none for a store inside the process."""
+        return () if self._fleet is None else self._fleet.health()
+
+    @property
+    def nodes(self) -> int | None:
+        """How many processes were seen to use the store lately; None for a store inside the process."""
+        return None if self._fleet is None else self._fleet.nodes
+
+    def detail(self) -> dict[str, Any]:
+        """What ``/readyz`` says of the store."""
+        detail: dict[str, Any] = {"store": self.address}
+        if self._fleet is not None:
+            servers = self.servers()
+            down = [server.since_us for server in servers if server.state == "down"]
+            detail["degraded_since"] = self._time(min(down)) if down else None
+            detail["nodes"] = self._fleet.nodes
+            detail["servers"] = [
+                {
+                    "address": server.address,
+                    "state": server.state,
+                    "since": self._time(server.since_us),
+                    "error": server.error,
+                }
+                for server in servers
+            ]
+        return detail
+
+    def _look(self) -> None:
+        """Log what has changed since the last look."""
+        down = {server.address: server for server in self.servers() if server.state == "down"}
+        for address in down.keys() - self._down.keys():
+            logs.event(logging.WARNING, "store_down", server=address, error=down[address].error)
+        for address in self._down.keys() - down.keys():
+            logs.event(logging.INFO, "store_up", server=address)
+        self._down = down
+
+    def _time(self, since_us: int) -> str:
+        """The wall time of a monotonic one, to the second."""
+        wall_us = self._clock.now_us() - max(0, self._clock.monotonic_us() - since_us)
+        return datetime.fromtimestamp(wall_us // US_PER_S, UTC).isoformat().replace("+00:00", "Z")
+
+
+def address_of(url: str) -> str:
+    """A store's URL without what must not be shown: user and password, and the parameters of a store over a network."""
+    scheme, separator, rest = url.partition("://")
+    if scheme.lower() == "memory":
+        return url
+    # A password may hold any character that somebody forgot to escape, so all up to the last "@" goes, wherever it stands.
+    return f"{scheme}{separator}{rest.partition('?')[0].partition('#')[0].rpartition('@')[2]}"
