@@ -15,6 +15,7 @@ import logging
 import os
 import select
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -28,12 +29,15 @@ def event(level: int, name: str, **fields: Any) -> None:
     LOGGER.log(level, name, extra={"fields": fields})
 
 
-def configure(form: str = "auto", stream: TextIO | None = None) -> None:
-    """Send log lines to ``stream`` (None: standard error) as ``json``, ``plain``, or ``auto``: plain on a terminal."""
+def configure(form: str = "auto", stream: TextIO | None = None, **fields: Any) -> None:
+    """Send log lines to ``stream`` (None: standard error) as ``json``, ``plain``, or ``auto``: plain on a terminal.
+
+    ``fields`` are part of every line.
+    """
     stream = stream or sys.stderr
     handler = _NeverWaiting(stream)
     plain = form == "plain" or (form == "auto" and stream.isatty())
-    handler.setFormatter(PlainLines() if plain else JsonLines())
+    handler.setFormatter(PlainLines(fields) if plain else JsonLines(fields))
     LOGGER.handlers[:] = [handler]
     LOGGER.setLevel(logging.INFO)
     LOGGER.propagate = False
@@ -87,24 +91,35 @@ class _NeverWaiting(logging.Handler):
         return True
 
 
-class JsonLines(logging.Formatter):
+class _Lines(logging.Formatter):
+    """``fields``: those of every line, before the event's own."""
+
+    def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self._fields = dict(fields or {})
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """What is known of the event."""
+        return self._fields | getattr(record, "fields", {})
+
+
+class JsonLines(_Lines):
     """One JSON object a line: ``time`` (UTC, RFC 3339), ``level``, ``event``, then the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         content = {"time": _utc(record), "level": record.levelname.lower(), "event": record.getMessage()}
-        content |= getattr(record, "fields", {})
+        content |= self.fields(record)
         if record.exc_info:
             content["traceback"] = self.formatException(record.exc_info)
         return json.dumps(content, default=str, ensure_ascii=False)
 
 
-class PlainLines(logging.Formatter):
+class PlainLines(_Lines):
     """``12:00:00 info event field=value``, for reading as it happens; times are UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = getattr(record, "fields", {})
         words = [_utc(record)[11:19], record.levelname.lower(), record.getMessage()]
-        words += [f"{name}={value}" for name, value in fields.items()]
+        words += [f"{name}={value}" for name, value in self.fields(record).items()]
         line = " ".join(words)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 

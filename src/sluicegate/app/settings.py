@@ -5,18 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sluicegate.bounds import FLEET_NODES_MAX, WORKERS_MAX
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "default_store", "is_embedded"]
+
+_MEMORY = "memory://"
+_EMBEDDED = "embedded://"
+
+
+def default_store(workers: int) -> str:
+    """The store of who names none: memory for one worker, and one that they share for several."""
+    return _MEMORY if workers == 1 else _EMBEDDED
+
+
+def is_embedded(url: str) -> bool:
+    """Whether a store's URL asks for the one that the server starts itself."""
+    return url.lower().startswith(_EMBEDDED.rstrip("/"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One server process. Raises ConfigurationError where the values contradict each other.
+    """One server. Raises ConfigurationError where the values contradict each other.
 
+    ``nodes``: the least number of processes that are assumed to share the limits, ``workers`` or more; each divides by as many at least
+    while the store is down.
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
     ``gateway``, ``api``, ``health``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
     gateway, starts the demo backend. ``not_built``: roles that were asked for and are not in this version.
@@ -25,8 +41,9 @@ class Settings:
     """
 
     rules: Path | None = None
-    store: str = "memory://"
+    store: str = _MEMORY
     workers: int = 1
+    nodes: int = 1
     data: Path = Path(".sluicegate")
     gateway: Address | None = None
     api: Address | None = None
@@ -41,17 +58,24 @@ class Settings:
     not_built: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise ConfigurationError(f"workers must be >= 1, got {self.workers}")
-        if self.workers > 1 and self.store.startswith("memory:"):
+        if not 1 <= self.workers <= WORKERS_MAX:
+            raise ConfigurationError(f"workers must be 1 to {WORKERS_MAX}, got {self.workers}")
+        if not 1 <= self.nodes <= FLEET_NODES_MAX:
+            raise ConfigurationError(f"nodes must be 1 to {FLEET_NODES_MAX}, got {self.nodes}")
+        if self.workers > 1 and self.store.lower().startswith("memory:"):
             raise ConfigurationError(
                 f"workers is {self.workers}, but the store {self.store!r} lives inside one process: each worker would admit the "
-                "whole limit. Use --workers 1; a store that processes share is not in this version"
+                "whole limit. Use --store embedded:// or redis://..., or --workers 1"
             )
         if self.api is not None and not self.api.is_loopback and not self.serving.api_token:
             raise ConfigurationError(
                 f"the decision API at {self.api} can be reached from other machines: set --api-token (or SLUICEGATE_API_TOKEN)"
             )
+
+    @property
+    def supervised(self) -> bool:
+        """Whether a supervisor starts the processes: several workers, or a store that has to be started."""
+        return self.workers > 1 or is_embedded(self.store)
 
     @property
     def demo(self) -> bool:

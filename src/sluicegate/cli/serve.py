@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from sluicegate.app.server import run_server
-from sluicegate.app.settings import Settings
+from sluicegate.app.run import run
+from sluicegate.app.settings import Settings, default_store
 from sluicegate.cli.options import AddressType, DurationType, config_option, flag, option
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.headers import DIALECTS
@@ -98,8 +98,19 @@ def _common_options() -> Callable[[Function], Function]:
             metavar="FILE",
             help="Rule file, watched while it runs. Without it DATA/rules.yaml, written from the embedded rules if absent.",
         ),
-        option("store", default="memory://", metavar="URL", help="Where counters live."),
-        option("workers", type=int, default=1, help="Processes. The memory store allows 1."),
+        option(
+            "store",
+            metavar="URL",
+            help="Where counters live: memory://, embedded:// (a Valkey that is started for it), redis://, rediss://, redis+unix://, "
+            "redis+sentinel:// or redis+cluster://.  [default: memory://; with several workers embedded://]",
+        ),
+        option("workers", type=int, default=1, help="Processes that share the listeners. The memory store allows 1."),
+        option(
+            "nodes",
+            type=int,
+            default=1,
+            help="Processes assumed at least, on all machines, by the local limits while the store is down; never fewer than workers.",
+        ),
         option("data", type=_PATH, default=".sluicegate", metavar="DIR", help="Directory of what is kept."),
         option(
             "headers",
@@ -161,7 +172,7 @@ def _api_options() -> Callable[[Function], Function]:
 def up(grpc: Address, control: Address, **values: Any) -> int:
     """Run everything on one machine: gateway, decision API and, without --upstream, a demo backend."""
     del grpc, control
-    return run_server(_settings(values, not_built=("grpc", "control")))
+    return run(_settings(values, not_built=("grpc", "control")))
 
 
 @click.command()
@@ -170,7 +181,7 @@ def up(grpc: Address, control: Address, **values: Any) -> int:
 @option("grpc", type=_ADDRESS, metavar="HOST:PORT", help="Listener of the gRPC API (not in this version: not opened).")
 def serve(grpc: Address | None, **values: Any) -> int:
     """Run the decision API only."""
-    return run_server(_settings(values, not_built=() if grpc is None else ("grpc",)))
+    return run(_settings(values, not_built=() if grpc is None else ("grpc",)))
 
 
 @click.command()
@@ -181,7 +192,7 @@ def serve(grpc: Address | None, **values: Any) -> int:
 @_proxy_options()
 def gateway(**values: Any) -> int:
     """Run the reverse proxy only: every request is decided before it reaches an upstream."""
-    return run_server(_settings(values))
+    return run(_settings(values))
 
 
 def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settings:
@@ -197,8 +208,9 @@ def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settin
 
     return Settings(
         rules=values["rules"],
-        store=values["store"],
+        store=values["store"] or default_store(values["workers"]),
         workers=values["workers"],
+        nodes=max(values["nodes"], values["workers"]),
         data=values["data"],
         gateway=values.get("gateway"),
         api=values.get("api"),

@@ -6,7 +6,7 @@ The handlers here have their decisions at once; where counters are not in this p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,7 @@ from sluicegate.doors.http.policies import InlinePolicies
 from sluicegate.doors.http.replies import Replies, store_down
 from sluicegate.doors.http.respond import Reply, json_reply
 from sluicegate.doors.http.schema import Check, Checks, PlainCheck, as_check
-from sluicegate.doors.http.site import Route
+from sluicegate.doors.http.site import Answer, Route
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.http.templates import PlainBatch
 from sluicegate.doors.http.waiting import WaitingApi
@@ -27,7 +27,10 @@ from sluicegate.errors import InvalidRequest, StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
 
-__all__ = ["DecisionApi"]
+__all__ = ["DecisionApi", "Scrape"]
+
+Scrape: TypeAlias = Callable[[Callable[[str, bytes], None]], None]
+"""Gives content type and exposition to the function it is called with, once, before it returns or later."""
 
 _NO_STORE: Final = "Cache-Control: no-store\r\n"
 
@@ -36,7 +39,7 @@ class DecisionApi:
     """Handlers by route, for a ``Site``.
 
     ``ready`` gives readiness and its JSON detail, ``metrics`` a content type and the exposition; both are called per
-    request and must be quick. ``namespace`` sets apart the inline counters of services that share a store.
+    request and must be quick. ``scrape``: answers ``/metrics`` in the place of ``metrics``, and may take time. ``namespace`` sets apart the inline counters of services that share a store.
     """
 
     def __init__(
@@ -48,12 +51,14 @@ class DecisionApi:
         *,
         ready: Callable[[], tuple[bool, dict[str, object]]],
         metrics: Callable[[], tuple[str, bytes]],
+        scrape: Scrape | None = None,
         namespace: str = "default",
     ) -> None:
         self._limiter = limiter
         self._headers = headers
         self._ready = ready
         self._metrics = metrics
+        self._scrape = scrape
         self._checks = Checks(InlinePolicies(headers, namespace))
         self._inline = InlineDecider(limiter)
         self._replies = Replies(headers, stats, clock)
@@ -79,7 +84,9 @@ class DecisionApi:
             Route("/livez", {"GET": self.live}, guarded=False),
             Route("/readyz", {"GET": self.ready}, guarded=False),
             Route("/healthz", {"GET": self.ready}, guarded=False),
-            Route("/metrics", {"GET": self.metrics}, guarded=False),
+            Route("/metrics", {"GET": self.metrics}, guarded=False)
+            if self._scrape is None
+            else Route("/metrics", later={"GET": self.metrics_later}, guarded=False),
         )
         return {route.path: route for route in (operating if health_only else deciding + operating)}
 
@@ -184,5 +191,13 @@ class DecisionApi:
 
     def metrics(self, _body: bytes) -> Reply:
         """``GET /metrics``."""
-        content_type, text = self._metrics()
-        return 200, f"Content-Type: {content_type}\r\n{_NO_STORE}", text
+        return _exposition(*self._metrics())
+
+    def metrics_later(self, _body: bytes, answer: Answer) -> None:
+        """``GET /metrics`` of a process that asks others first."""
+        assert self._scrape is not None, "the route is this one only where it is set"
+        self._scrape(lambda content_type, text: answer(_exposition(content_type, text)))
+
+
+def _exposition(content_type: str, text: bytes) -> Reply:
+    return 200, f"Content-Type: {content_type}\r\n{_NO_STORE}", text

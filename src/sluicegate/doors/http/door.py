@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
 from sluicegate.doors.headers import RateHeaders
-from sluicegate.doors.http.api import DecisionApi
+from sluicegate.doors.http.api import DecisionApi, Scrape
 from sluicegate.doors.http.protocol import HttpProtocol
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.http.site import Site
@@ -20,7 +20,7 @@ __all__ = ["HttpDoor"]
 class HttpDoor:
     """``open_listener(address, door.protocol_factory)`` serves it; ``await door.connections.drain(s)`` ends it.
 
-    ``health_only`` leaves out what asks for the API token: all of ``/v1``. ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for ``ready`` and ``metrics``.
+    ``health_only`` leaves out what asks for the API token: all of ``/v1``. ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for ``ready``, ``metrics`` and ``scrape``.
     ``health_only``: serve liveness, readiness and metrics, and no decisions.
     """
 
@@ -31,6 +31,7 @@ class HttpDoor:
         clock: Clock,
         ready: Callable[[], tuple[bool, dict[str, object]]],
         metrics: Callable[[], tuple[str, bytes]],
+        scrape: Scrape | None = None,
         headers: RateHeaders | None = None,
         settings: HttpSettings | None = None,
         namespace: str = "default",
@@ -45,6 +46,7 @@ class HttpDoor:
             clock,
             ready=ready,
             metrics=metrics,
+            scrape=scrape,
             namespace=namespace,
         )
         routes = {path: route for path, route in api.routes().items() if not (health_only and route.guarded)}

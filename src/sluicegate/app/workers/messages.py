@@ -1,0 +1,95 @@
+"""What the supervisor and a worker say to each other: one JSON object a line, over a socket pair that nobody else has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from sluicegate.app.settings import Settings
+
+__all__ = [
+    "Failed",
+    "FromSupervisor",
+    "FromWorker",
+    "Ready",
+    "Restarts",
+    "Start",
+    "Stop",
+    "encode",
+    "from_supervisor",
+    "from_worker",
+]
+
+
+class Restarts(msgspec.Struct, tag=True, frozen=True):
+    """How often each worker (by its number) and the embedded store were started again; those never restarted may be absent."""
+
+    workers: dict[int, int] = {}
+    store: int = 0
+
+
+class Start(msgspec.Struct, tag=True, frozen=True):
+    """The first message to a worker. ``sockets``: listening Unix sockets it inherits, descriptor by role."""
+
+    worker: int
+    workers: int
+    settings: Settings
+    directory: Path
+    sockets: dict[str, int]
+    restarts: Restarts
+
+
+class Stop(msgspec.Struct, tag=True, frozen=True):
+    """Drain and exit; with ``force``, cut off what is left."""
+
+    force: bool = False
+
+
+class Ready(msgspec.Struct, tag=True, frozen=True):
+    """Every listener of the worker is open; ``listeners`` are names and URLs, in order."""
+
+    listeners: list[tuple[str, str]]
+
+
+class Failed(msgspec.Struct, tag=True, frozen=True):
+    """The worker cannot start, and ends; ``reason`` is for the operator."""
+
+    reason: str
+
+
+FromSupervisor: TypeAlias = Start | Stop | Restarts
+FromWorker: TypeAlias = Ready | Failed
+
+
+def _encode_other(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def _decode_other(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(kind)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_encode_other)
+_from_supervisor: msgspec.json.Decoder[FromSupervisor] = msgspec.json.Decoder(FromSupervisor, dec_hook=_decode_other)
+_from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)
+
+
+def encode(message: FromSupervisor | FromWorker) -> bytes:
+    """The message as one line."""
+    return _encoder.encode(message) + b"\n"
+
+
+def from_supervisor(line: bytes) -> FromSupervisor:
+    """The message of one line."""
+    return _from_supervisor.decode(line)
+
+
+def from_worker(line: bytes) -> FromWorker:
+    """The message of one line."""
+    return _from_worker.decode(line)
