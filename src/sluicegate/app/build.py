@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sluicegate.app.demo import DemoBackend
@@ -14,6 +15,7 @@ from sluicegate.app.rules_file import RulesFile
 from sluicegate.app.settings import Settings
 from sluicegate.app.status import Status
 from sluicegate.app.store_watch import StoreWatch
+from sluicegate.app.workers.fleet import Fleet
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
 from sluicegate.doors.gateway import Gateway
@@ -46,7 +48,14 @@ class Application:
     """
 
     def __init__(
-        self, settings: Settings, rules: RulesFile, ruleset: RuleSet, limiter: Limiter, store: Store, clock: Clock
+        self,
+        settings: Settings,
+        rules: RulesFile,
+        ruleset: RuleSet,
+        limiter: Limiter,
+        store: Store,
+        clock: Clock,
+        fleet: Fleet | None = None,
     ) -> None:
         self.settings = settings
         self.rules = rules
@@ -57,6 +66,8 @@ class Application:
         self.store_watch = StoreWatch(limiter, settings.store, clock)
         self.status = Status(rules, self.store_watch, clock)
         self.metrics = Metrics(rules.state, limiter, store, self.status)
+        if fleet is not None:
+            self.status.worker = fleet.worker
         self.key_sets = KeySets(lambda: limiter.resolver, clock, fetch)
         self.roles: list[Role] = []
         self.demo = DemoBackend() if settings.demo else None
@@ -68,12 +79,28 @@ class Application:
                     clock=clock,
                     ready=self.status.ready,
                     metrics=self.metrics.exposition,
+                    scrape=None if fleet is None else partial(fleet.scrape, self.metrics.exposition),
                     headers=self.headers,
                     settings=settings.serving,
                     health_only=health_only,
                 )
                 self.metrics.doors[name] = door
                 self.roles.append(Role(name, address, door.protocol_factory, door.connections))
+        if fleet is not None:
+            self._add_private_role(fleet)
+
+    def _add_private_role(self, fleet: Fleet) -> None:
+        """One worker's health and metrics by itself, for the other workers and whoever is on this machine."""
+        address = Address(path=str(fleet.socket))
+        door = HttpDoor(
+            self.limiter,
+            clock=self.clock,
+            ready=self.status.ready,
+            metrics=self.metrics.exposition,
+            settings=self.settings.serving,
+            health_only=True,
+        )
+        self.roles.append(Role("private", address, door.protocol_factory, door.connections))
 
     def start_gateway(self, upstreams: Sequence[str]) -> None:
         """Compose the gateway in front of these; raises ConfigurationError for a URL that is none."""
@@ -96,10 +123,13 @@ class Application:
         await self.limiter.aclose()
 
 
-def build(settings: Settings, rules_path: Path, clock: Clock) -> Application:
-    """Compose; raises ConfigurationError (RulesInvalid with every problem) where that is not possible."""
+def build(settings: Settings, rules_path: Path, clock: Clock, fleet: Fleet | None = None) -> Application:
+    """Compose; ``fleet`` where this process is one of several workers.
+
+    Raises ConfigurationError (RulesInvalid with every problem) where that is not possible.
+    """
     rules = RulesFile(rules_path, clock)
     ruleset = rules.load()
     store = open_store(settings.store, clock, warm=False)
     limiter = Limiter.from_rules(ruleset, store, clock, base_dir=rules_path.parent)
-    return Application(settings, rules, ruleset, limiter, store, clock)
+    return Application(settings, rules, ruleset, limiter, store, clock, fleet)

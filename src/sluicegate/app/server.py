@@ -22,6 +22,7 @@ from sluicegate.app.default_rules import rules_path
 from sluicegate.app.rules_file import POLL_INTERVAL_S
 from sluicegate.app.settings import Settings
 from sluicegate.app.signals import StopRequests
+from sluicegate.app.workers.fleet import Fleet
 from sluicegate.clock import Clock, SystemClock
 from sluicegate.doors.listen import Address, Listener, open_listener
 
@@ -53,12 +54,11 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 class Surroundings(Protocol):
     """What a server process owes to whoever started it. Methods are called on the event loop, in this order."""
 
+    fleet: Fleet | None
+    """The workers of which this process is one; None where it is alone."""
+
     def begin(self, requests: StopRequests) -> None:
         """The loop runs; ``requests`` is how to stop it."""
-        ...
-
-    def composed(self, application: Application) -> None:
-        """Everything is put together, and nothing listens yet."""
         ...
 
     async def open(self, role: Role) -> Listener:
@@ -73,15 +73,14 @@ class Surroundings(Protocol):
 class Alone:
     """A process that serves by itself: its listeners are its own, and it says where they are on ``out``."""
 
+    fleet: Fleet | None = None
+
     def __init__(self, settings: Settings, out: TextIO) -> None:
         self._settings = settings
         self._out = out
 
     def begin(self, requests: StopRequests) -> None:
         requests.listen()
-
-    def composed(self, application: Application) -> None:
-        """Nothing is added."""
 
     async def open(self, role: Role) -> Listener:
         return await open_listener(role.address, role.protocol_factory)
@@ -95,10 +94,9 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
     asyncio.get_running_loop().set_exception_handler(log_loop_fault)
     requests = StopRequests()
     surroundings.begin(requests)
-    application = build(settings, rules_path(settings), clock)
+    application = build(settings, rules_path(settings), clock, surroundings.fleet)
     background: list[asyncio.Task[None]] = []
     try:
-        surroundings.composed(application)
         await application.store_watch.warm()
         if application.key_sets.due:
             # Before the first request, which may carry a token; an issuer that cannot be reached delays nobody for long.

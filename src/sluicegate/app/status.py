@@ -22,6 +22,8 @@ class Status:
     def __init__(self, rules: RulesFile, store: StoreWatch, clock: Clock) -> None:
         self.started = False
         self.stopping = False
+        self.worker: int | None = None
+        """The number of this process among several workers; None where it is alone."""
         self.listeners: dict[str, str] = {}
         self._rules = rules
         self._store = store
@@ -40,6 +42,7 @@ class Status:
         detail = {
             "ready": self.started and not self.stopping,
             "stopping": self.stopping,
+            **({} if self.worker is None else {"worker": self.worker}),
             "rules": {
                 "version": rules.version,
                 "digest": rules.digest,
