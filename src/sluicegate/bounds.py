@@ -214,13 +214,14 @@ REDIS_READ_BYTES: Final = 65_536
 # Redis Cluster and Sentinel: hosts that a store's URL may name. Three are enough to find the others; a hundred is a list of them all.
 REDIS_SEEDS_MAX: Final = 128
 
-# Redis Cluster: microseconds between two looks at the map of slots while there are signs of change (a fifth of the time a failover
-# takes), and after which it is looked at without any sign, to learn of servers that were added.
+# Redis Cluster: microseconds between two looks at the map of slots while there are signs of change; a failover takes a second or more.
 REDIS_CLUSTER_REFRESH_US: Final = 200_000
-REDIS_CLUSTER_AGE_US_MAX: Final = 30_000_000
 
 # Redis Cluster: milliseconds one server is given to say who has which slot; then the next is asked. One that hangs must not hide the others.
 REDIS_CLUSTER_ASK_MS: Final = 300
+
+# Redis Sentinel: milliseconds one Sentinel, and the master it names, are given to answer; then the next is asked.
+REDIS_SENTINEL_ASK_MS: Final = 300
 
 # Redis Cluster: counters whose refusal is remembered, so that they are decided before others are charged. A client is refused by one
 # or two; a full memory is emptied, which costs each client one give-back.
@@ -486,6 +487,23 @@ REFUSAL_COUNTS_MAX: Final = 20_000
 # What a request refused because of the store is told to wait: long enough for a failover to begin, short enough that
 # clients are back soon after it.
 STORE_RETRY_US: Final = 1_000_000
+
+# Local counters that a limiter keeps for times without its store, and counters of which it remembers that they were charged here.
+# About 100 MB when full; clients beyond that are the least recent ones, who begin anew.
+FALLBACK_COUNTERS_MAX: Final = 1 << 18
+
+# A store that answers again is taken for well if it has not failed for a minute: what fails again before is the same outage, so that
+# a store that comes and goes gives nobody a new beginning each time.
+FALLBACK_GAP_US: Final = 60_000_000
+
+# After an outage requests pass their local counter too, for one drain of it and at most a minute. The other nodes of a fleet find
+# the store back within seconds; a longer hand-over of slow limits (a month) would only keep clients that stay with one node to a
+# fraction of their limit.
+FALLBACK_HANDOVER_US_MAX: Final = 60_000_000
+
+# How long a limiter remembers what it owes the store for a client that does not come back. An hour is longer than most outages
+# last, and one that does come back later finds what the store gained meanwhile all the same.
+FALLBACK_OWED_US_MAX: Final = 3_600_000_000
 
 # Different values of one fact (tenant, descriptor, header) that rules must ask for before they are filed by it. Filing costs
 # every request a lookup; trying this many rules one by one costs about as much.

@@ -10,7 +10,7 @@ from binascii import crc_hqx
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sluicegate.bounds import PORT_MAX, REDIS_CLUSTER_AGE_US_MAX, REDIS_CLUSTER_REFRESH_US
+from sluicegate.bounds import PORT_MAX, REDIS_CLUSTER_REFRESH_US
 from sluicegate.stores.redis.addresses import Address
 
 __all__ = ["SLOTS", "Redirect", "Refresh", "SlotMap", "redirect_of", "slot_of"]
@@ -125,9 +125,9 @@ def _server(entry: Sequence[Any], asked: Address) -> Address | None:
 
 
 class Refresh:
-    """When a new picture is asked for: on signs of change, at most every ``REDIS_CLUSTER_REFRESH_US``, and now and then without any.
+    """When a new picture is asked for: on signs of change, at most every ``REDIS_CLUSTER_REFRESH_US``. One at a time.
 
-    One at a time. Times are monotonic.
+    Without a sign an old map does no harm: every slot that moved is such a sign when it is used. Times are monotonic.
     """
 
     __slots__ = ("_began_us", "_wanted", "running")
@@ -143,12 +143,9 @@ class Refresh:
 
     def due(self, now_us: int) -> bool:
         """Whether to ask now."""
-        if self.running:
+        if self.running or not self._wanted:
             return False
-        if self._began_us is None:
-            return True
-        age_us = now_us - self._began_us
-        return age_us >= (REDIS_CLUSTER_REFRESH_US if self._wanted else REDIS_CLUSTER_AGE_US_MAX)
+        return self._began_us is None or now_us - self._began_us >= REDIS_CLUSTER_REFRESH_US
 
     def begin(self, now_us: int) -> None:
         """It is being asked for. A sign that comes from now on makes another due, since the picture may be older than it."""

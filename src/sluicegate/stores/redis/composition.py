@@ -1,0 +1,206 @@
+"""Deciding requests whose counters are in several hash slots of a cluster.
+
+One command decides the counters of one slot: all of them or none. A request over several slots is decided by one command for
+each, sent side by side. Where all pass, every charge was made and the request is admitted. Where one refuses, what the others
+charged is given back by receipt, in a second round of commands; the same where a slot is being moved and its counters have to be
+decided key by key (TRYAGAIN).
+
+What holds, at any time and whatever else is under way:
+
+- An admitted request has all its charges, so no counter is ever over-admitted.
+- Until the give-back arrives the provisional charges of refused requests can refuse others: at most the costs of the requests
+  that are under way.
+- A refused request costs a counter in another slot what a refund does not give back. delay is the time from the charge to the
+  give-back, one exchange with a server: a bucket loses at most min(cost, rate * delay), a window nothing unless it ended
+  meanwhile, a log nothing, a leaky bucket the cost where another charge came behind it. A counter that refused
+  lately is decided alone first (``suspects``), so a client causes at most one such loss per request that it was admitted.
+- A give-back that is lost, and a charge whose reply is lost, cost at most the charge itself. Nothing is sent twice.
+- A counter with ``denied_counts`` is charged by a refusal where it refuses itself; not where it was only looked at because another
+  counter was decided first.
+
+In a batch the requests of one round see the provisional charges of those before them, so a request may be refused that
+one after the other would have been admitted; never the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from sluicegate.algorithms.verdict import Outcome
+from sluicegate.errors import PartlyReached, StoreError
+from sluicegate.stores.answer import StateAnswer
+from sluicegate.stores.base import Answer, Counter, Receipt, Request
+from sluicegate.stores.redis.calls import Calls, Steps
+from sluicegate.stores.redis.faults import ServerFault
+from sluicegate.stores.redis.parts import Part, concluded, refuses
+from sluicegate.stores.redis.side_by_side import side_by_side
+from sluicegate.stores.redis.stats import RedisStats
+from sluicegate.stores.redis.suspects import Suspects
+
+__all__ = ["Composition", "SlotOf"]
+
+T = TypeVar("T")
+
+SlotOf = Callable[[str], int]
+"""The hash slot of a subject's counters, by the secret known now."""
+
+
+class Composition:
+    """Decides requests over several slots of one cluster, and keeps no state but what refused lately. Safe from any thread."""
+
+    __slots__ = ("_calls", "_slot_of", "_stats", "_suspects")
+
+    def __init__(self, calls: Calls, slot_of: SlotOf, suspects: Suspects, stats: RedisStats) -> None:
+        self._calls = calls
+        self._slot_of = slot_of
+        self._suspects = suspects
+        self._stats = stats
+
+    def decide_one(self, request: Request, *, peek: bool) -> Steps[Answer]:
+        """Decide a request. Raises PartlyReached where only some of its counters were reached."""
+        (answer,), undo = yield from self._decide((request,), peek=peek)
+        if undo:
+            yield from self.give_back(undo)
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    def decide(self, requests: Sequence[Request], *, peek: bool) -> Steps[list[Answer | StoreError]]:
+        """Decide a batch in order, at most ``REDIS_BATCH_MAX`` requests. What a partly reached request charged is given back."""
+        answers, undo = yield from self._decide(requests, peek=peek)
+        for answer in answers:
+            if isinstance(answer, PartlyReached):
+                undo += [receipt for receipt in answer.receipts if isinstance(receipt, Receipt)]
+        if undo:
+            yield from self.give_back(undo)
+        return answers
+
+    def give_back(self, receipts: Sequence[Receipt]) -> Steps[None]:
+        """Undo charges. What cannot be given back is lost, and counted."""
+        groups = self._by_slot(receipts, [receipt.subject for receipt in receipts])
+        self._stats.undone += len(receipts)
+        results = yield from side_by_side([self._calls.refund(group) for group in groups])
+        self._stats.undo_lost += sum(
+            len(group) for group, result in zip(groups, results, strict=True) if isinstance(result, StoreError)
+        )
+
+    def refund(self, receipts: Sequence[Receipt]) -> Steps[int]:
+        """See ``Store.refund``; one command for each slot."""
+        return _sum((yield from side_by_side([
+            self._calls.refund(group) for group in self._by_slot(receipts, [receipt.subject for receipt in receipts])
+        ])))  # fmt: skip
+
+    def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
+        """See ``Store.reset``; one command for each slot."""
+        return _sum((yield from side_by_side([
+            self._calls.reset(group) for group in self._by_slot(keys, [subject for _, subject in keys])
+        ])))  # fmt: skip
+
+    def _decide(
+        self, requests: Sequence[Request], *, peek: bool
+    ) -> Steps[tuple[list[Answer | StoreError], list[Receipt]]]:
+        """(an answer or the reason for none of each request, the charges to give back)."""
+        parts = [self._parts(request, peek=peek) for request in requests]
+        yield from self._ask(parts)
+        if not peek:
+            # What was only looked at so far is charged where those that were to be decided first have passed.
+            rest = [_to_charge(asked) for asked in parts]
+            if any(rest):
+                yield from self._ask(rest)
+                parts = [
+                    [part for part in asked if not part.peek] + more if more else asked
+                    for asked, more in zip(parts, rest, strict=True)
+                ]
+        answers: list[Answer | StoreError] = []
+        undo: list[Receipt] = []
+        for request, asked in zip(requests, parts, strict=True):
+            answer, receipts = concluded(request, asked)
+            answers.append(answer)
+            undo += receipts
+            if len(asked) > 1:
+                self._remember(asked)
+        return answers, undo
+
+    def _parts(self, request: Request, *, peek: bool) -> list[Part]:
+        """The request's parts by slot. Where some hold suspects, only those are to be charged, and the others looked at."""
+        slots: dict[int, list[int]] = {}
+        for place, (_, subject, _) in enumerate(request):
+            slots.setdefault(self._slot_of(subject), []).append(place)
+        if len(slots) == 1:
+            ((slot, places),) = slots.items()
+            return [Part(slot, places, request, peek=peek)]
+        parts = [Part(slot, places, [request[place] for place in places], peek=peek) for slot, places in slots.items()]
+        if not peek:
+            held = [any(self._suspects.holds(charge) for charge in part.request) for part in parts]
+            if any(held):
+                for part, suspect in zip(parts, held, strict=True):
+                    part.peek = not suspect
+        return parts
+
+    def _ask(self, parts: Sequence[list[Part]]) -> Steps[None]:
+        """Fill in what is found, one command for each slot; key by key where a slot is being moved."""
+        groups: dict[tuple[int, bool], list[Part]] = {}
+        for asked in parts:
+            for part in asked:
+                groups.setdefault((part.slot, part.peek), []).append(part)
+        yield from self._ask_groups(groups.values())
+        by_key: list[list[Part]] = []
+        for asked in parts:
+            if any(_is_moving(part) for part in asked):
+                asked[:] = [single for part in asked for single in (_by_key(part) if _is_moving(part) else (part,))]
+                by_key += [[part] for part in asked if part.found is None]
+        if by_key:
+            yield from self._ask_groups(by_key)
+
+    def _ask_groups(self, groups: Iterable[list[Part]]) -> Steps[None]:
+        kept = list(groups)
+        results = yield from side_by_side(
+            [self._calls.decide_batch([part.request for part in group], peek=group[0].peek) for group in kept]
+        )
+        for group, result in zip(kept, results, strict=True):
+            for index, part in enumerate(group):
+                part.found = result if isinstance(result, StoreError) else result[index]
+
+    def _remember(self, parts: Sequence[Part]) -> None:
+        """Note which counters of a request over several slots refused."""
+        for part in parts:
+            found = part.found
+            if isinstance(found, StateAnswer) and not found.admitted:
+                for charge, verdict in zip(part.request, found.verdicts(), strict=True):
+                    if verdict.outcome is not Outcome.ALLOWED and not charge[0].shadow:
+                        self._suspects.refused(charge, verdict.retry_after_us)
+
+    def _by_slot(self, items: Sequence[T], subjects: Sequence[str]) -> list[list[T]]:
+        groups: dict[int, list[T]] = {}
+        for item, subject in zip(items, subjects, strict=True):
+            groups.setdefault(self._slot_of(subject), []).append(item)
+        return list(groups.values())
+
+
+def _to_charge(asked: Sequence[Part]) -> list[Part]:
+    """The parts of a request that were only looked at and are to be charged now: none where one refused that was charged."""
+    if not any(part.peek for part in asked) or any(refuses(part.found) for part in asked if not part.peek):
+        return []
+    return [Part(part.slot, part.places, part.request, peek=False) for part in asked if part.peek]
+
+
+def _is_moving(part: Part) -> bool:
+    """Whether a part was not decided because its slot is being moved, and its keys are in two places."""
+    return isinstance(part.found, ServerFault) and part.found.code == "TRYAGAIN"
+
+
+def _by_key(part: Part) -> list[Part]:
+    """The part as one part for each charge."""
+    return [
+        Part(part.slot, (place,), (charge,), peek=part.peek)
+        for place, charge in zip(part.places, part.request, strict=True)
+    ]
+
+
+def _sum(results: Sequence[int | StoreError]) -> int:
+    """The sum of what was changed; raises the first StoreError after all are done."""
+    for result in results:
+        if isinstance(result, StoreError):
+            raise result
+    return sum(result for result in results if isinstance(result, int))
