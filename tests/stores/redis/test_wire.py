@@ -335,7 +335,7 @@ def test_a_flushed_secret_comes_back(open_store: Open, server) -> None:
         client.flushall()
     new = open_store()
     new.decide_one(ONE)
-    old._subjects._check_us = 0
+    old._core.riders.hurry()
     old.decide_one(ONE)
     assert old.key(COUNTER, "x") == new.key(COUNTER, "x")
     assert old.decide_one(ONE).verdicts()[0].remaining == 98

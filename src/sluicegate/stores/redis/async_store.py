@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
 from collections.abc import Sequence
 from typing import Any, NoReturn, Self, TypeVar
 
 from sluicegate.bounds import REDIS_WARM_MS
-from sluicegate.clock import US_PER_MS, US_PER_S, Clock, SystemClock
+from sluicegate.clock import US_PER_MS, US_PER_S, Clock
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Answer, Charge, Counter, Done, Receipt, Request, Single
 from sluicegate.stores.redis.async_link import AsyncLink, AsyncLinks
-from sluicegate.stores.redis.calls import Calls, Steps
-from sluicegate.stores.redis.faults import fault_of, is_noscript, is_readonly
+from sluicegate.stores.redis.calls import Steps
+from sluicegate.stores.redis.core import Core
+from sluicegate.stores.redis.faults import fault_of, is_noscript
 from sluicegate.stores.redis.link import ReplyError, packed
-from sluicegate.stores.redis.packing import Command, Packing
+from sluicegate.stores.redis.packing import Command
 from sluicegate.stores.redis.scripts import DECIDE, REFUND
-from sluicegate.stores.redis.secret import Subjects
 from sluicegate.stores.redis.settings import RedisSettings
-from sluicegate.stores.redis.stats import RedisStats
 
 __all__ = ["AsyncRedisStore"]
 
@@ -37,24 +37,22 @@ class AsyncRedisStore:
     ) -> None:
         if isinstance(settings, str):
             settings = RedisSettings.from_url(settings)
-        subjects = Subjects(plain=settings.plain_keys, secret=settings.key_secret)
-        calls = Calls(Packing(subjects, clock or SystemClock(), settings.address, time_source))
-        self._set(settings, subjects, calls, RedisStats())
+        self._set(Core(settings, clock, time_source))
 
     @classmethod
-    def sharing(cls, settings: RedisSettings, subjects: Subjects, calls: Calls, stats: RedisStats) -> Self:
-        """The asynchronous side of a store that has these already."""
+    def sharing(cls, core: Core) -> Self:
+        """The asynchronous side of a store."""
         store = cls.__new__(cls)
-        store._set(settings, subjects, calls, stats)
+        store._set(core)
         return store
 
-    def _set(self, settings: RedisSettings, subjects: Subjects, calls: Calls, stats: RedisStats) -> None:
-        self.settings = settings
-        self.stats = stats
-        self._subjects = subjects
-        self._calls = calls
-        self._monotonic = SystemClock()
-        self._timeout_s = settings.timeout_ms * US_PER_MS / US_PER_S
+    def _set(self, core: Core) -> None:
+        self._core = core
+        self.settings = core.settings
+        self.stats = core.stats
+        self._subjects = core.subjects
+        self._calls = core.calls
+        self._timeout_s = core.timeout_us / US_PER_S
         self._links: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncLinks] = weakref.WeakKeyDictionary()
         self._closed = False
         self._told: set[asyncio.Task[None]] = set()
@@ -103,11 +101,10 @@ class AsyncRedisStore:
         """Connect, learn the key secret and load the scripts, within a second; False where the store is not there."""
         deadline_s = asyncio.get_running_loop().time() + REDIS_WARM_MS * US_PER_MS / US_PER_S
         try:
+            await self._ready(deadline_s)
             links = self._links_here()
             link = await links.take(deadline_s)
             try:
-                if not self._subjects.ready:
-                    await self._learn_secret(link, deadline_s)
                 loads = [(b"SCRIPT", b"LOAD", script.text) for script in (DECIDE, REFUND)]
                 replies = await self._exchange(link, loads, deadline_s)
             finally:
@@ -132,6 +129,7 @@ class AsyncRedisStore:
     def close_soon(self) -> None:
         """``close`` from anywhere: connections of other loops are closed by those."""
         self._closed = True
+        self._core.close()
         for loop, links in list(self._links.items()):
             links.closed = True
             if not loop.is_closed():
@@ -140,11 +138,11 @@ class AsyncRedisStore:
     async def _perform(self, steps: Steps[R]) -> R:
         """Send what ``steps`` yields on one connection, all within the deadline."""
         deadline_s = asyncio.get_running_loop().time() + self._timeout_s
+        if not self._core.ready:
+            await self._ready(deadline_s)
         links = self._links_here()
         link = await links.take(deadline_s)
         try:
-            if not self._subjects.ready:
-                await self._learn_secret(link, deadline_s)
             commands = next(steps)
             while True:
                 replies: list[Any] = []
@@ -172,30 +170,32 @@ class AsyncRedisStore:
         return links
 
     async def _ask(self, link: AsyncLink, command: Command, deadline_s: float) -> Any:
-        """The reply to one command; the check of the key secret rides along where it is due."""
-        commands = [command.parts()]
-        now_us = self._monotonic.monotonic_us()
-        if self._subjects.due(now_us):
-            commands.insert(0, self._subjects.command)
-        *before, reply = await self._exchange(link, commands, deadline_s)
-        if before:
-            self._subjects.learn(before[0], now_us)
+        """The reply to one command."""
+        (reply,) = await self._exchange(link, [command.parts()], deadline_s)
         if is_noscript(reply):
             # Nothing was done, so this is not a repetition.
             self.stats.loads += 1
             (reply,) = await self._exchange(link, [command.parts_in_full()], deadline_s)
         if isinstance(reply, ReplyError):
             self.stats.errors += 1
-            # After a failover the name may lead to another server, so the next call connects anew.
-            link.broken = link.broken or is_readonly(reply)
             raise fault_of(str(reply), self.settings.address)
         return reply
 
-    async def _learn_secret(self, link: AsyncLink, deadline_s: float) -> None:
-        (found,) = await self._exchange(link, [self._subjects.command], deadline_s)
-        if isinstance(found, ReplyError):
-            raise fault_of(str(found), self.settings.address)
-        self._subjects.learn(found, self._monotonic.monotonic_us())
+    async def _ready(self, deadline_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        self._core.start_preparing(lambda: loop.call_soon_threadsafe(ended.set), again=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), max(deadline_s - loop.time(), 0))
+        if not self._core.ready:
+            raise self._core.not_ready()
+
+    async def beat(self) -> None:
+        """See ``FleetStore.abeat``."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        self._core.send_riders(lambda: loop.call_soon_threadsafe(ended.set))
+        await ended.wait()
 
     async def _exchange(self, link: AsyncLink, commands: Sequence[tuple[Any, ...]], deadline_s: float) -> list[Any]:
         self.stats.calls += len(commands)

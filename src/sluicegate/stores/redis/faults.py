@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from sluicegate.errors import StoreError
 
-__all__ = ["check_handshake", "fault_of", "is_noscript", "is_readonly"]
+__all__ = ["CONNECT_ANEW", "OF_THE_SERVER", "ServerFault", "check_handshake", "fault_of", "is_noscript"]
 
-# By the first word of the reply: what passes without anybody changing anything.
-_TRANSIENT = frozenset(
+OF_THE_SERVER: Final = frozenset(
     (
-        "ASK",
-        "BUSY",
-        "CLUSTERDOWN",
-        "LOADING",
-        "MASTERDOWN",
-        "MISCONF",
-        "MOVED",
-        "NOREPLICAS",
-        "OOM",
-        "READONLY",
-        "TRYAGAIN",
-        "UNBLOCKED",
+        "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "NOREPLICAS", "OOM", "READONLY",
     )
-)
+)  # fmt: skip
+"""First words of replies that speak of the server and not of one key: the next call would meet the same."""
+
+CONNECT_ANEW: Final = frozenset(("NOAUTH", "READONLY"))
+"""First words of replies after which a connection is not used again: a new one signs in, and may lead to another server."""
+
+_TRANSIENT: Final = (OF_THE_SERVER - {"NOAUTH"}) | {"ASK", "MOVED", "TRYAGAIN", "UNBLOCKED"}
+"""What passes without anybody changing anything."""
+
+
+class ServerFault(StoreError):
+    """An error reply. ``code``: its first word, as ``TRYAGAIN``. Nothing was charged by the command that got it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message, transient=code in _TRANSIENT)
+        self.code = code
 
 
 def check_handshake(replies: Iterable[object], where: str) -> None:
@@ -39,12 +43,7 @@ def is_noscript(reply: object) -> bool:
     return isinstance(reply, Exception) and "NOSCRIPT" in str(reply)
 
 
-def is_readonly(reply: object) -> bool:
-    """Whether a reply says that the server is a replica, or was made one."""
-    return isinstance(reply, Exception) and str(reply).startswith("READONLY")
-
-
-def fault_of(text: str, where: str) -> StoreError:
-    """The StoreError for an error reply of the server at ``where``."""
-    word = text.split(" ", 1)[0].removeprefix("-")
-    return StoreError(f"Redis at {where} answers {text[:200]!r}", transient=word in _TRANSIENT)
+def fault_of(text: str, where: str) -> ServerFault:
+    """The error for an error reply of the server at ``where``."""
+    code = text.split(" ", 1)[0].removeprefix("-")
+    return ServerFault(code, f"Redis at {where} answers {text[:200]!r}")

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import select
 import socket
-import threading
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, cast
 
-from sluicegate.bounds import REDIS_CONNECTIONS_MAX, REDIS_IDLE_CHECK_US, REDIS_READ_BYTES
+from sluicegate.bounds import REDIS_READ_BYTES
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.errors import MissingExtra, StoreError
-from sluicegate.stores.locks import Locked
 from sluicegate.stores.redis.faults import check_handshake
 from sluicegate.stores.redis.settings import RedisSettings
-from sluicegate.stores.redis.stats import RedisStats
 
 try:
     import hiredis
@@ -30,7 +27,7 @@ try:
 except ImportError:
     raise MissingExtra("redis", "a Redis store") from None
 
-__all__ = ["NOTHING", "Link", "Links", "Reader", "ReplyError", "connection_options", "new_reader", "packed"]
+__all__ = ["NOTHING", "Link", "Reader", "ReplyError", "connection_options", "new_reader", "packed"]
 
 _LAST_LOOK_S = 0.000_5
 """How long a socket is waited for where the deadline has passed: what arrived meanwhile is taken, nothing else."""
@@ -115,24 +112,26 @@ class Link:
                 self.close()
                 raise
 
-    def exchange(self, data: bytes, replies: int, deadline_us: int, clock: Clock) -> list[Any]:
-        """Send ``data``, whole commands, and read so many replies until the monotonic ``deadline_us``.
+    def send(self, data: bytes, deadline_us: int, clock: Clock) -> None:
+        """Send ``data``, whole commands, until the monotonic ``deadline_us``. Raises OSError; the link is broken until ``receive`` ends."""
+        self.broken = True
+        self._sock.settimeout(max((deadline_us - clock.monotonic_us()) / US_PER_S, _LAST_LOOK_S))
+        self._sock.sendall(data)
 
-        Raises OSError (TimeoutError included), and the link is broken then. Where the deadline has passed when the
+    def receive(self, found: list[Any], replies: int, deadline_us: int, clock: Clock) -> None:
+        """Add replies to ``found`` until it has so many, until the monotonic ``deadline_us``.
+
+        Raises OSError (TimeoutError included); what came before is in ``found`` then. Where the deadline has passed when the
         socket is looked at, what has arrived is still taken: a late process does not make a late store.
         """
         sock, reader, buffer = self._sock, self._reader, self._buffer
-        self.broken = True
-        sock.settimeout(max((deadline_us - clock.monotonic_us()) / US_PER_S, _LAST_LOOK_S))
-        sock.sendall(data)
-        found: list[Any] = []
         late = False
         while True:
             while (reply := reader.gets()) is not NOTHING:
                 found.append(reply)
                 if len(found) == replies:
                     self.broken = False
-                    return found
+                    return
             if late:
                 raise TimeoutError
             left_us = deadline_us - clock.monotonic_us()
@@ -143,6 +142,13 @@ class Link:
                 raise ConnectionResetError("closed by the server")
             reader.feed(buffer, 0, length)
 
+    def exchange(self, data: bytes, replies: int, deadline_us: int, clock: Clock) -> list[Any]:
+        """``send`` and ``receive``."""
+        found: list[Any] = []
+        self.send(data, deadline_us, clock)
+        self.receive(found, replies, deadline_us, clock)
+        return found
+
     def is_quiet(self) -> bool:
         """Whether the idle connection is still open: a closed one can be read from, and so can one with stray data."""
         poller = select.poll()
@@ -152,66 +158,6 @@ class Link:
     def close(self) -> None:
         """Close the socket; nothing is sent."""
         self._sock.close()
-
-
-class Links(Locked):
-    """The connections of one process: made when needed, kept for the next caller, at most ``REDIS_CONNECTIONS_MAX``.
-
-    The one used last is used next. A forked child makes its own.
-    """
-
-    __slots__ = ("_clock", "_free", "_idle", "_settings", "_stats", "closed")
-
-    def __init__(self, settings: RedisSettings, clock: Clock, stats: RedisStats) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._stats = stats
-        self._idle: list[Link] = []
-        self.closed = False
-        super().__init__()
-
-    def take(self, deadline_us: int) -> Link:
-        """An open connection. Raises StoreError where none is had in time."""
-        left_s = max((deadline_us - self._clock.monotonic_us()) / US_PER_S, 0)
-        if not self._free.acquire(timeout=left_s):
-            raise StoreError(f"all {REDIS_CONNECTIONS_MAX} connections to Redis are in use")
-        try:
-            while True:
-                try:
-                    link = self._idle.pop()
-                except IndexError:
-                    self._stats.connects += 1
-                    return Link(self._settings, deadline_us, self._clock)
-                if self._clock.monotonic_us() - link.idle_since_us < REDIS_IDLE_CHECK_US or link.is_quiet():
-                    return link
-                link.close()
-        except BaseException:
-            self._free.release()
-            raise
-
-    def give(self, link: Link) -> None:
-        """Give back what ``take`` gave; a broken connection is closed."""
-        if link.broken or self.closed:
-            link.close()
-        else:
-            link.idle_since_us = self._clock.monotonic_us()
-            self._idle.append(link)
-        self._free.release()
-
-    def close(self) -> None:
-        """Close all that are idle; those in use are closed when they are given back."""
-        self.closed = True
-        self._close_idle()
-
-    def _close_idle(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
-
-    def _renew_lock(self) -> None:
-        # In a forked child the connections are the parent's: closing our copy of the sockets sends nothing.
-        super()._renew_lock()
-        self._free = threading.Semaphore(REDIS_CONNECTIONS_MAX)
-        self._close_idle()
 
 
 def packed(commands: Sequence[tuple[Any, ...]]) -> bytes:

@@ -18,6 +18,7 @@ from typing import Final
 from sluicegate.bounds import REDIS_SECRET_CHECK_US
 from sluicegate.errors import StoreError
 from sluicegate.stores.keys import PlainSubjects, SubjectDigests
+from sluicegate.stores.redis.riders import NEVER_US, Words
 
 __all__ = ["SECRET_KEY", "Subjects"]
 
@@ -29,37 +30,40 @@ _MADE, _GIVEN = b"made:", b"given:"
 class Subjects:
     """``texts[subject]`` is what stands in a key. Safe from any thread; ``texts`` may be replaced at any time.
 
-    ``due`` says whether ``command`` must be sent before or with the next decision, and its reply given to ``learn``.
+    A ``Rider``: ``ready`` says whether the secret is known; decisions are made only then. With plain subjects it is never due.
     """
 
-    __slots__ = ("_check_us", "_mine", "ready", "texts")
+    __slots__ = ("_mine", "due_us", "ready", "texts")
+
+    every_us = REDIS_SECRET_CHECK_US
+    key = SECRET_KEY
 
     def __init__(self, *, plain: bool, secret: bytes | None) -> None:
         self.texts: dict[str, str] = {}
         self._mine = b""
-        self._check_us = 0
+        self.due_us = 0
         self.ready = False
         if plain:
-            self.texts, self.ready, self._check_us = PlainSubjects(), True, 1 << 62
+            self.texts, self.ready, self.due_us = PlainSubjects(), True, NEVER_US
         elif secret is not None:
             self.texts = SubjectDigests(secret)
             self._mine = _GIVEN + sha256(b"sluicegate key_secret " + secret).hexdigest()[:16].encode()
         else:
             self._mine = _MADE + secrets.token_hex(16).encode()
 
-    def due(self, now_us: int) -> bool:
-        """Whether the secret was not checked lately; ``now_us`` is monotonic."""
-        return now_us >= self._check_us
-
-    @property
-    def command(self) -> tuple[bytes, ...]:
-        """Keeps the secret that is there, else puts ours in; replies with what was there."""
+    def words(self) -> Words:
+        """The command that keeps the secret that is there, else puts ours in; it replies with what was there."""
         return (b"SET", SECRET_KEY, self._mine, b"NX", b"GET")
 
-    def learn(self, found: object, now_us: int) -> None:
-        """Take note of the reply to ``command``. Raises StoreError where the store is used with another given secret."""
-        kept = found if isinstance(found, bytes) else self._mine
+    def learn(self, reply: object, now_us: int) -> None:
+        """Take note of the reply to ``words``.
+
+        Raises StoreError where the store is used with another given secret, and is not ready from then on: no decision is made
+        under keys that others do not use.
+        """
+        kept = reply if isinstance(reply, bytes) else self._mine
         if kept != self._mine and (kept.startswith(_GIVEN) or self._mine.startswith(_GIVEN)):
+            self.ready = False
             raise StoreError(
                 "this Redis is used with another key_secret: all processes need the same one (its fingerprint is in the "
                 f"key {SECRET_KEY.decode()!r}; delete that after a change of the secret, and all counters start anew)",
@@ -69,7 +73,8 @@ class Subjects:
             if kept.startswith(_MADE):
                 self.texts = SubjectDigests(kept.removeprefix(_MADE))
             elif not kept.startswith(_GIVEN):
+                self.ready = False
                 raise StoreError(f"the key {SECRET_KEY.decode()!r} holds no secret of this program", transient=False)
             self._mine = kept
             self.ready = True
-        self._check_us = now_us + REDIS_SECRET_CHECK_US
+        self.due_us = now_us + REDIS_SECRET_CHECK_US

@@ -8,19 +8,53 @@ __all__ = ["RedisStats"]
 class RedisStats:
     """Plain integers, readable at any time; under threads they may miss a few.
 
-    ``calls``: commands that were sent (a batch is one). ``loads``: scripts sent in full because the server did not know them;
-    growth means that its cache is flushed or that it restarts. ``lost``: calls without a reply (timeout, connection closed).
-    ``errors``: error replies, among them requests that failed because of an unreadable key. ``connects``: connections made.
+    ``calls``: commands that were sent. ``batches``: script calls that carried requests of callbacks and coroutines;
+    ``batched``: the requests in them. ``loads``: scripts sent in full because the server did not know them; growth means that its
+    cache is flushed or that it restarts. ``moved``: commands sent again, to the server that another one named. ``lost``:
+    exchanges without a reply (timeout, connection closed). ``errors``: error replies that reached a caller, among them requests
+    that failed because of an unreadable key. ``connects``: connections made. ``expired``: requests that reached their deadline
+    before they were sent. ``overflowed``: requests that failed because ``REDIS_WAITING_MAX`` were waiting. ``breaker_opens``:
+    servers that were given up. ``probes``: how often one was tried then. ``failed_fast``: commands not sent because their server
+    was down. ``refreshes``: looks at the map of a cluster. ``undone``: charges given back because another server refused the
+    same request; ``undo_lost``: those of which that failed.
     """
 
-    __slots__ = ("calls", "connects", "errors", "loads", "lost")
+    __slots__ = (
+        "batched",
+        "batches",
+        "breaker_opens",
+        "calls",
+        "connects",
+        "errors",
+        "expired",
+        "failed_fast",
+        "loads",
+        "lost",
+        "moved",
+        "overflowed",
+        "probes",
+        "refreshes",
+        "undo_lost",
+        "undone",
+    )
 
     def __init__(self) -> None:
+        self.batched = 0
+        self.batches = 0
+        self.breaker_opens = 0
         self.calls = 0
         self.connects = 0
         self.errors = 0
+        self.expired = 0
+        self.failed_fast = 0
         self.loads = 0
         self.lost = 0
+        self.moved = 0
+        self.overflowed = 0
+        self.probes = 0
+        self.refreshes = 0
+        self.undo_lost = 0
+        self.undone = 0
 
     def as_dict(self) -> dict[str, int]:
         """All counts by name."""

@@ -1,0 +1,192 @@
+"""What the synchronous and the asynchronous side of a Redis store have in common. Nothing here waits for the network on a caller's behalf."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Protocol
+
+from sluicegate.bounds import REDIS_PREPARE_PAUSE_US, REDIS_RESENDS_MAX, REDIS_WARM_MS
+from sluicegate.clock import US_PER_MS, US_PER_S, Clock, SystemClock
+from sluicegate.errors import StoreError
+from sluicegate.stores.redis.beats import Beats
+from sluicegate.stores.redis.errand import Errand
+from sluicegate.stores.redis.faults import OF_THE_SERVER, ServerFault, fault_of
+from sluicegate.stores.redis.link import ReplyError
+from sluicegate.stores.redis.node import Node, Surroundings
+from sluicegate.stores.redis.packing import Packing
+from sluicegate.stores.redis.riders import Rider, Riders, Words
+from sluicegate.stores.redis.secret import Subjects
+from sluicegate.stores.redis.settings import RedisSettings
+from sluicegate.stores.redis.stats import RedisStats
+from sluicegate.stores.redis.topology import topology_of
+
+__all__ = ["Core", "Sent", "closed_error"]
+
+
+class Sent(Protocol):
+    """A command under way, as ``Core.after_error`` sees it. ``node`` None: to be found by ``group``."""
+
+    group: int
+    node: Node | None
+    asking: bool
+    in_full: bool
+    resends: int
+
+
+class Core:
+    """The parts of one store. Safe from any thread and event loop; ``closed`` is final."""
+
+    def __init__(self, settings: RedisSettings, clock: Clock | None, time_source: Clock | None) -> None:
+        self.settings = settings
+        self.stats = RedisStats()
+        self.clock = SystemClock()
+        """Of deadlines and intervals."""
+        self.timeout_us = settings.timeout_ms * US_PER_MS
+        self.subjects = Subjects(plain=settings.plain_keys, secret=settings.key_secret)
+        self.beats = Beats()
+        self.riders = Riders((self.subjects, self.beats))
+        self.packing = Packing(self.subjects, clock or SystemClock(), settings.address, time_source)
+        # Only spreads probes over time.
+        surroundings = Surroundings(self.clock, Random(), self.stats)  # noqa: S311
+        self.router, self.calls = topology_of(settings, self.subjects, self.packing, surroundings)
+        self.closed = False
+        self._preparing = Errand("prepare", self._prepare)
+        self._beating = Errand("beat", self._send_riders)
+        self._problem: StoreError | None = None
+        self._problem_us = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether decisions can be packed and sent: the secret and the servers are known."""
+        return self.subjects.ready and self.router.ready
+
+    # ------------------------------------------------------------------ what must be known first
+
+    def await_ready(self, deadline_us: int, *, again: bool = False) -> None:
+        """Block until the store is ready, at most until the monotonic ``deadline_us``. Raises StoreError.
+
+        A store that could not be made ready is not tried again for ``REDIS_PREPARE_PAUSE_US``, except ``again``.
+        """
+        self.start_preparing(None, again=again)
+        self._preparing.wait((deadline_us - self.clock.monotonic_us()) / US_PER_S)
+        if not self.ready:
+            raise self.not_ready()
+
+    def start_preparing(self, ended: Any, *, again: bool = False) -> None:
+        """Have the store made ready; ``ended`` is called when that was tried, at once where it was tried in vain lately."""
+        if self.closed or (not again and self.clock.monotonic_us() - self._problem_us < REDIS_PREPARE_PAUSE_US):
+            if ended is not None:
+                ended()
+            return
+        self._preparing.start(ended)
+
+    def not_ready(self) -> StoreError:
+        """Why the store is not ready, as an error of its own for each caller."""
+        if self.closed:
+            return closed_error()
+        problem = self._problem
+        if problem is None:
+            return StoreError(f"Redis at {self.settings.address} is not ready in time")
+        return StoreError(str(problem), transient=problem.transient)
+
+    def _prepare(self) -> None:
+        """Learn what decisions need to be packed and sent. In a thread of its own."""
+        deadline_us = self.clock.monotonic_us() + max(self.timeout_us, REDIS_WARM_MS * US_PER_MS)
+        try:
+            if not self.router.ready:
+                self.router.prepare(deadline_us)
+            if not self.subjects.ready:
+                self._send_alone(self.subjects, deadline_us)
+            self._problem = None
+        except StoreError as error:
+            self._problem, self._problem_us = error, self.clock.monotonic_us()
+
+    # ------------------------------------------------------------------ riders
+
+    def riders_for(self, node: Node) -> list[Rider]:
+        """The riders to be sent along with commands to this server."""
+        now_us = self.clock.monotonic_us()
+        router = self.router
+        found = self.riders.take(now_us, lambda key: router.node_of(router.group_of_key(key)) is node)
+        if self.riders.left_behind(now_us):
+            self._beating.start()
+        return found
+
+    def learn(self, rider: Rider, reply: object) -> StoreError | None:
+        """Give a rider its reply; returns what fails the decisions that were sent with it."""
+        if isinstance(reply, ReplyError):
+            # It is due again soon; what the reply means for decisions, they are told themselves.
+            self.stats.errors += 1
+            return None
+        try:
+            rider.learn(reply, self.clock.monotonic_us())
+        except StoreError as error:
+            return error
+        self.riders.settle()
+        return None
+
+    def send_riders(self, ended: Any) -> None:
+        """Have the riders sent that are due, without a decision; ``ended`` is called when that was tried."""
+        self._beating.start(ended)
+
+    def _send_riders(self) -> None:
+        now_us = self.clock.monotonic_us()
+        for rider in self.riders.take(now_us, lambda _: True):
+            try:
+                self._send_alone(rider, now_us + REDIS_WARM_MS * US_PER_MS)
+            except StoreError:
+                # An absent store is no error here: whoever decides is told.
+                continue
+
+    def _send_alone(self, rider: Rider, deadline_us: int) -> None:
+        reply = self.ask(rider.key, rider.words(), deadline_us)
+        problem = self.learn(rider, reply)
+        if problem is not None:
+            raise problem
+
+    def ask(self, key: bytes, words: Words, deadline_us: int) -> Any:
+        """The reply of the server of ``key`` to a plain command. Blocks, for errands only; raises StoreError, also for an error reply."""
+        group = self.router.group_of_key(key)
+        for _ in range(REDIS_RESENDS_MAX):
+            node = self.router.node_of(group)
+            (reply,) = node.ask([words], deadline_us)
+            if not isinstance(reply, ReplyError):
+                return reply
+            move = self.router.after_error(node, group, str(reply))
+            if move is None:
+                raise fault_of(str(reply), node.address)
+        raise StoreError(f"Redis at {self.settings.address} moves its keys too often")
+
+    # ------------------------------------------------------------------ error replies
+
+    def after_error(self, sent: Sent, node: Node, reply: ReplyError, began_us: int) -> ServerFault | None:
+        """What an error reply means: the error of the caller, or None where ``sent`` says how it is to be sent again.
+
+        Only what the server certainly did not do is sent again: a script it does not know, a key it does not have.
+        """
+        text = str(reply)
+        if "NOSCRIPT" in text and not sent.in_full:
+            self.stats.loads += 1
+            sent.in_full, sent.node = True, node
+            return None
+        fault = fault_of(text, node.address)
+        if fault.code in OF_THE_SERVER:
+            node.failed(began_us, str(fault))
+        move = self.router.after_error(node, sent.group, text)
+        if move is not None and sent.resends < REDIS_RESENDS_MAX:
+            self.stats.moved += 1
+            sent.resends += 1
+            sent.node, sent.asking = move
+            return None
+        self.stats.errors += 1
+        return fault
+
+    def close(self) -> None:
+        """Close what threads use; event loops close their own."""
+        self.closed = True
+        self.router.close()
+
+
+def closed_error() -> StoreError:
+    """What every call gets after ``close``."""
+    return StoreError("the Redis store is closed", transient=False)

@@ -1,0 +1,137 @@
+"""One server as this process sees it: its connections, its breaker, how it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from sluicegate.bounds import REDIS_CONNECT_MS, REDIS_PROBE_MS
+from sluicegate.clock import US_PER_MS, Clock
+from sluicegate.errors import StoreError
+from sluicegate.stores.base import ServerHealth
+from sluicegate.stores.breaker import Breaker
+from sluicegate.stores.redis.errand import Errand
+from sluicegate.stores.redis.faults import fault_of
+from sluicegate.stores.redis.link import Link, ReplyError, packed
+from sluicegate.stores.redis.links import Links
+from sluicegate.stores.redis.riders import Words
+from sluicegate.stores.redis.settings import RedisSettings
+from sluicegate.stores.redis.stats import RedisStats
+
+__all__ = ["Node", "Resolve", "Surroundings"]
+
+Resolve = Callable[[int], RedisSettings]
+"""Says where to connect, until a monotonic time; blocks, in a thread of its own. Raises StoreError."""
+
+_PROBE: Final = (b"EVAL", b"#!lua\nreturn 1", 0)
+"""A script that writes nothing but may: a server that takes no writes refuses it, as one that is loading or full does."""
+
+
+class Surroundings(NamedTuple):
+    """What all servers of a store share."""
+
+    clock: Clock
+    random: Random
+    stats: RedisStats
+
+
+class Node:
+    """One server. Safe from any thread; a forked child makes connections of its own.
+
+    ``settings``: how it is reached and called in messages. ``resolve``: where that is asked anew for every connection.
+    """
+
+    __slots__ = ("_prober", "address", "breaker", "clock", "links", "resolve", "settings", "stats")
+
+    def __init__(self, settings: RedisSettings, surroundings: Surroundings, resolve: Resolve | None = None) -> None:
+        self.settings = settings
+        self.address = settings.address
+        self.clock, random, self.stats = surroundings
+        self.resolve = resolve
+        self.breaker = Breaker(self.clock, random)
+        self.links = Links(self)
+        self._prober = Errand("probe", self._probe)
+
+    def __repr__(self) -> str:
+        return f"Node({self.address!r}, {self.breaker.state})"
+
+    @property
+    def connect_us(self) -> int:
+        """How long making a connection may take."""
+        return max(REDIS_CONNECT_MS, self.settings.timeout_ms) * US_PER_MS
+
+    def refusal(self) -> StoreError | None:
+        """The error of a call that must not be sent now; None where it may. Has the server probed where that is due."""
+        breaker = self.breaker
+        if breaker.closed:
+            return None
+        self.stats.failed_fast += 1
+        if breaker.take_probe():
+            self.stats.probes += 1
+            self._prober.start()
+        return StoreError(f"Redis at {self.address} is down and nothing was sent to it; last: {breaker.error}")
+
+    def failed(self, began_us: int, error: str) -> None:
+        """A call that began at the monotonic ``began_us`` was not answered, or by an error that speaks of the server."""
+        breaker = self.breaker
+        was_closed = breaker.closed
+        breaker.failed(began_us, error)
+        if was_closed and not breaker.closed:
+            self.stats.breaker_opens += 1
+            # What lies idle leads to the same server, and each would cost a timeout to find out.
+            self.links.close_idle()
+
+    def ask(self, commands: Sequence[Words], deadline_us: int) -> list[Any]:
+        """The replies to plain commands, errors as ReplyError objects. Blocks until the monotonic ``deadline_us``; nothing is repeated.
+
+        For errands; the breaker is not asked. Raises StoreError.
+        """
+        link = self.links.take(deadline_us)
+        began_us = self.clock.monotonic_us()
+        try:
+            return link.exchange(packed(commands), len(commands), deadline_us, self.clock)
+        except OSError as error:
+            raise self.lost(began_us, error) from None
+        finally:
+            self.links.give(link)
+
+    def lost(self, began_us: int, error: OSError) -> StoreError:
+        """Take note of a call without a reply; returns what its caller gets."""
+        self.stats.lost += 1
+        what = "does not answer in time" if isinstance(error, TimeoutError) else f"is lost ({error})"
+        found = StoreError(f"Redis at {self.address} {what}")
+        self.failed(began_us, str(found))
+        return found
+
+    def health(self) -> ServerHealth:
+        """How the server is."""
+        breaker = self.breaker
+        return ServerHealth(self.address, breaker.state, breaker.since_us, breaker.error)
+
+    def close(self) -> None:
+        """Close the connections that threads use."""
+        self.links.close()
+
+    def connect(self, deadline_us: int) -> Link:
+        """Make a connection. Blocks; raises StoreError."""
+        settings = self.settings if self.resolve is None else self.resolve(deadline_us)
+        link = Link(settings, deadline_us, self.clock)
+        self.stats.connects += 1
+        return link
+
+    def _probe(self) -> None:
+        error: str | None = "the probe ended early"
+        try:
+            now_us = self.clock.monotonic_us()
+            link = self.connect(now_us + self.connect_us)
+            try:
+                deadline_us = self.clock.monotonic_us() + REDIS_PROBE_MS * US_PER_MS
+                (reply,) = link.exchange(packed([_PROBE]), 1, deadline_us, self.clock)
+                error = str(fault_of(str(reply), self.address)) if isinstance(reply, ReplyError) else None
+            finally:
+                self.links.adopt(link)
+        except (StoreError, OSError) as failure:
+            error = str(failure) or f"Redis at {self.address} does not answer a probe in time"
+        finally:
+            self.breaker.probed(error)

@@ -1,0 +1,191 @@
+"""Performs operations for threads: sends to all servers, then reads from each, within one deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from sluicegate.errors import StoreError
+from sluicegate.stores.redis.calls import Steps
+from sluicegate.stores.redis.core import Core, closed_error
+from sluicegate.stores.redis.faults import CONNECT_ANEW, OF_THE_SERVER
+from sluicegate.stores.redis.link import Link, ReplyError, packed
+from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.packing import Command
+from sluicegate.stores.redis.riders import Rider, Words
+
+__all__ = ["SyncDriver"]
+
+R = TypeVar("R")
+
+
+class _Sent:
+    """A command under way; ``place`` is where its reply goes."""
+
+    __slots__ = ("asking", "command", "group", "in_full", "node", "place", "resends")
+
+    def __init__(self, place: int, command: Command, group: int) -> None:
+        self.place = place
+        self.command = command
+        self.group = group
+        self.node: Node | None = None
+        self.asking = False
+        self.in_full = False
+        self.resends = 0
+
+
+class _Exchange:
+    """What goes to one server on one connection."""
+
+    __slots__ = ("began_us", "link", "node", "riders", "sent")
+
+    def __init__(self, node: Node, link: Link, riders: list[Rider], sent: list[_Sent], began_us: int) -> None:
+        self.node = node
+        self.link = link
+        self.riders = riders
+        self.sent = sent
+        self.began_us = began_us
+
+    def words(self) -> list[Words]:
+        """The commands in the order of their replies."""
+        found = [rider.words() for rider in self.riders]
+        for sent in self.sent:
+            if sent.asking:
+                found.append((b"ASKING",))
+            found.append(sent.command.parts_in_full() if sent.in_full else sent.command.parts())
+        return found
+
+
+class SyncDriver:
+    """Runs ``Steps`` to their end. Safe from any thread."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def perform(self, steps: Steps[R]) -> R:
+        """Send what ``steps`` yields, all within the deadline of one decision."""
+        core = self._core
+        deadline_us = core.clock.monotonic_us() + core.timeout_us
+        if core.closed:
+            raise closed_error()
+        if not core.ready:
+            core.await_ready(deadline_us)
+        try:
+            commands = next(steps)
+            while True:
+                commands = steps.send(self.ask(commands, deadline_us))
+        except StopIteration as done:
+            result: R = done.value
+            return result
+
+    def ask(self, commands: Sequence[Command], deadline_us: int) -> list[Any]:
+        """One reply or StoreError per command."""
+        group_of_key = self._core.router.group_of_key
+        replies: list[Any] = [None] * len(commands)
+        sending = [_Sent(place, command, group_of_key(command.keys[0])) for place, command in enumerate(commands)]
+        while sending:
+            again: list[_Sent] = []
+            open_: list[_Exchange] = []
+            try:
+                for node, sent in self._by_node(sending, replies):
+                    exchange = self._send(node, sent, replies, deadline_us)
+                    if exchange is not None:
+                        open_.append(exchange)
+                for exchange in open_:
+                    self._receive(exchange, replies, again, deadline_us)
+            finally:
+                # One that was not read to its end is broken, and is closed.
+                for exchange in open_:
+                    exchange.node.links.give(exchange.link)
+            sending = again
+        return replies
+
+    def _by_node(self, sending: list[_Sent], replies: list[Any]) -> list[tuple[Node, list[_Sent]]]:
+        """The commands by server, each with the error of a server that is not known as its reply."""
+        router = self._core.router
+        found: dict[int, tuple[Node, list[_Sent]]] = {}
+        for sent in sending:
+            try:
+                node = sent.node or router.node_of(sent.group)
+            except StoreError as error:
+                replies[sent.place] = error
+                continue
+            found.setdefault(id(node), (node, []))[1].append(sent)
+        # What has to wait for a connection goes last, so that the other servers work meanwhile.
+        return (
+            sorted(found.values(), key=lambda pair: not pair[0].links.has_idle)
+            if len(found) > 1
+            else list(found.values())
+        )
+
+    def _send(self, node: Node, sent: list[_Sent], replies: list[Any], deadline_us: int) -> _Exchange | None:
+        """Send to one server; None where nothing is to be read, and the replies are errors then."""
+        core = self._core
+        error = node.refusal()
+        if error is None:
+            try:
+                link = node.links.take(deadline_us)
+            except StoreError as found:
+                error = found
+        if error is not None:
+            core.router.after_failure(node)
+            for one in sent:
+                replies[one.place] = error
+            return None
+        began_us = core.clock.monotonic_us()
+        riders = core.riders_for(node) if began_us >= core.riders.next_us else []
+        exchange = _Exchange(node, link, riders, sent, began_us)
+        words = exchange.words()
+        core.stats.calls += len(words)
+        try:
+            link.send(packed(words), deadline_us, core.clock)
+        except OSError as problem:
+            node.links.give(link)
+            self._lose(exchange, sent, replies, problem)
+            return None
+        return exchange
+
+    def _lose(self, exchange: _Exchange, sent: list[_Sent], replies: list[Any], problem: OSError) -> None:
+        """Whether these were done is not known, so they are not sent again."""
+        error = exchange.node.lost(exchange.began_us, problem)
+        self._core.router.after_failure(exchange.node)
+        for one in sent:
+            replies[one.place] = error
+
+    def _receive(self, exchange: _Exchange, replies: list[Any], again: list[_Sent], deadline_us: int) -> None:
+        """Read the replies of one server; what is to be sent again is added to ``again``."""
+        core, node, sent = self._core, exchange.node, exchange.sent
+        found: list[Any] = []
+        wanted = len(exchange.riders) + len(sent) + sum(one.asking for one in sent)
+        problem: OSError | None = None
+        try:
+            exchange.link.receive(found, wanted, deadline_us, core.clock)
+        except OSError as error:
+            problem = error
+        came = iter(found)
+        fault: StoreError | None = None
+        for rider, reply in zip(exchange.riders, came, strict=False):
+            fault = core.learn(rider, reply) or fault
+        healthy = problem is None
+        for position, one in enumerate(sent):
+            if one.asking:
+                next(came, None)
+            reply = next(came, self)
+            if reply is self:
+                assert problem is not None
+                self._lose(exchange, sent[position:], replies, problem)
+                break
+            if type(reply) is ReplyError:
+                error_found = core.after_error(one, node, reply, exchange.began_us)
+                if error_found is None:
+                    again.append(one)
+                    continue
+                reply = error_found
+                if error_found.code in CONNECT_ANEW:
+                    exchange.link.broken = True
+                healthy = healthy and error_found.code not in OF_THE_SERVER
+            replies[one.place] = fault or reply
+        if healthy and not node.breaker.calm:
+            node.breaker.succeeded()
