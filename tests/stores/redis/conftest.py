@@ -12,9 +12,10 @@ from sluicegate.stores.redis import RedisStore
 
 
 @pytest.fixture(params=["redis", "valkey"])
-def server(request: pytest.FixtureRequest, servers, require_program: Callable[[str], str]):
-    """Each of the two servers, empty."""
-    return servers.empty(request.param, require_program)
+def server(request: pytest.FixtureRequest, servers, clusters, require_program: Callable[[str], str]):
+    """Each of the two servers, empty. Modules whose tests need no more than its ``url`` ask for clusters too, by name."""
+    name, _, kind = request.param.partition(" ")
+    return (clusters if kind else servers).empty(name, require_program)
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ from sluicegate.stores.redis import AsyncRedisStore, RedisStore
 from sluicegate.testing import StoreContract
 
 
+pytestmark = pytest.mark.parametrize("server", ["redis", "valkey", "redis cluster", "valkey cluster"], indirect=True)
+
+
 class TestRedisStore(StoreContract):
     @pytest.fixture(autouse=True)
     def _store(self, open_store: Callable[[ManualClock], RedisStore]) -> None:

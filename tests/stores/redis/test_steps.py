@@ -14,6 +14,8 @@ from sluicegate.stores.redis import RedisStore
 from sluicegate.testing import Step
 from sluicegate.testing.steps import ALLOWED, DENIED, NEVER_FITS
 
+pytestmark = pytest.mark.parametrize("server", ["redis", "valkey", "redis cluster", "valkey cluster"], indirect=True)
+
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 
