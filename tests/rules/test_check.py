@@ -209,8 +209,6 @@ UNBUILT = [
     ("precision: leased", "precision: this version counts exactly; leased has no effect"),
     ("respond: challenge", "respond: this version always answers 429 with a problem document"),
     ("respond: {template: Slow down.}", "respond: this version always answers 429 with a problem document"),
-    ("fallback_start: empty", "fallback_start: this version starts fallback counters full"),
-    ("fallback_share: sticky", "fallback_share: this version shares a fallback evenly"),
 ]  # fmt: skip
 
 

@@ -13,15 +13,16 @@ from typing import TypeAlias
 
 from sluicegate.algorithms.spec import State
 from sluicegate.errors import ReceiptUnknown, StoreError
-from sluicegate.limiter.calls import Calls, Singles, answers_of, decisions_of, id_of
-from sluicegate.limiter.core import FactsOrKey
+from sluicegate.limiter.calls import Calls, Singles, decisions_of, id_of
+from sluicegate.limiter.core import FactsOrKey, answers_of
 from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.handover import Asked, Held
 from sluicegate.limiter.live import Live
 from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, Charge, Counter
+from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter
 
 __all__ = ["AsyncCalls", "OnDecision", "OnSingle"]
 
@@ -62,8 +63,8 @@ class AsyncCalls(Calls):
             plan = live.plan(facts_or_key, cost, peek=peek)
         if not plan.charges:
             done(self._decide(live, plan, peek=peek, receipt=receipt))
-        elif peek or receipt:
-            store.submit(plan.charges, partial(self._arrived_special, done, live, plan, peek, receipt), peek=peek)
+        elif peek or receipt or self._outage.active:
+            self._submit_special(store, done, live, plan, peek=peek, receipt=receipt)
         else:
             store.submit(plan.charges, partial(self._arrived, done, live, plan))
 
@@ -84,8 +85,7 @@ class AsyncCalls(Calls):
             return
         check_cost(cost, least=0 if peek else 1)
         plan = Plan([(counter, subject, cost)])
-        arrived = partial(self._arrived_special, done, self._live, plan, peek, receipt)
-        store.submit(plan.charges, arrived, peek=peek)
+        self._submit_special(store, done, self._live, plan, peek=peek, receipt=receipt)
 
     def submit_single(self, charge: Charge, done: OnSingle) -> None:
         """``decide_counters`` for one charge by callback: the leanest form, costs unchecked, ``enabled`` not looked at."""
@@ -94,7 +94,17 @@ class AsyncCalls(Calls):
             now_us, ((admitted, state),), degraded = self.decide_counters((charge,))
             done(admitted, state, now_us, degraded)
             return
-        store.submit((charge,), partial(self._arrived_single, done, charge))
+        if not self._outage.active:
+            store.submit((charge,), partial(self._arrived_single, done, charge))
+            return
+        live = self._live
+        asked = self._begin(live, ((charge,),))
+        if asked.places[0] is None:
+            now_us, ((admitted, state),), _ = self._complete(live, (charge,), asked, ())
+            done(admitted, state, now_us, True)
+            return
+        arrived = partial(self._arrived_single_after_outage, done, live, charge, asked)
+        store.submit((charge,), arrived, peek=bool(asked.probes))
 
     # ------------------------------------------------------------------ coroutines
 
@@ -112,11 +122,17 @@ class AsyncCalls(Calls):
         plan = live.plan(facts_or_key, cost, peek=peek)
         if not plan.charges:
             return self._decide(live, plan, peek=peek, receipt=receipt)
+        held = None
+        if self._outage.active:
+            held = self._fallback.handover.begin(plan.charges, live.terms_of, peek=peek)
+            if held is not None and held.decided is not None:
+                return self._refused_here(plan, held.decided, peek=peek)
+        answer: Answer | StoreError
         try:
-            answer = await store.adecide_one(plan.charges, peek=peek)
+            answer = await store.adecide_one(plan.charges, peek=peek or (held is not None and held.probes))
         except StoreError as error:
-            return self._decide_without_store(live, plan, error, peek=peek, receipt=receipt)
-        return self._concluded(live, plan, answer, peek=peek, receipt=receipt)
+            answer = error
+        return self._finish(live, plan, held, answer, peek=peek, receipt=receipt, later=True)
 
     async def acheck_many(self, requests: Iterable[FactsOrKey | tuple[FactsOrKey, int]]) -> list[Decision]:
         """``check_many`` for coroutines."""
@@ -125,13 +141,9 @@ class AsyncCalls(Calls):
             return self.check_many(requests)
         live = self._live
         plans = self._plans(live, requests)
-        charged = [plan.charges for plan in plans if plan.charges]
-        answers: Sequence[Answer | None]
-        try:
-            answers = await store.adecide(charged) if charged else ()
-        except StoreError as error:
-            answers = answers_of(error, len(charged))
-        return self._conclude_many(live, plans, answers)
+        asked = self._begin(live, [plan.charges for plan in plans if plan.charges])
+        answers = await self._aanswers(store, asked)
+        return self._conclude_many(live, plans, asked, answers, later=True)
 
     async def apeek(self, facts_or_key: FactsOrKey, cost: int = 1) -> Decision:
         """``peek`` for coroutines."""
@@ -172,13 +184,10 @@ class AsyncCalls(Calls):
         store = self._async
         if store is None or not charges:
             return self.decide_counters(charges)
-        try:
-            answers = await store.adecide([(charge,) for charge in charges])
-        except StoreError as error:
-            return self._complete(charges, error)
-        singles = [(answer.admitted, _state_of(answer)) for answer in answers]
-        self._count_singles(charges, singles)
-        return Singles(answers[0].now_us, singles, False)
+        live = self._live
+        asked = self._begin(live, [(charge,) for charge in charges])
+        answers = await self._aanswers(store, asked)
+        return self._complete(live, charges, asked, answers, later=True)
 
     async def awarm(self) -> bool:
         """Connect to the store and make it ready, within a second; False where it is not there. In process: True."""
@@ -187,16 +196,43 @@ class AsyncCalls(Calls):
     async def aclose(self) -> None:
         """``close`` for coroutines: also the connections made in the running event loop are closed when it returns."""
         if self._async is not None:
+            loop = asyncio.get_running_loop()
+            await asyncio.gather(*(task for task in self._tasks if task.get_loop() is loop))
             await self._async.aclose()
         self._store.close()
 
-    # ------------------------------------------------------------------ inside: called by the store, so nothing may be raised
+    # ------------------------------------------------------------------ inside
+
+    def _submit_special(
+        self, store: AsyncStore, done: OnDecision, live: Live, plan: Plan, *, peek: bool, receipt: bool
+    ) -> None:
+        """Submit what is more than the usual call."""
+        held = None
+        if self._outage.active:
+            held = self._fallback.handover.begin(plan.charges, live.terms_of, peek=peek)
+            if held is not None and held.decided is not None:
+                done(self._refused_here(plan, held.decided, peek=peek))
+                return
+        arrived = partial(self._arrived_special, done, live, plan, held, peek, receipt)
+        store.submit(plan.charges, arrived, peek=peek or (held is not None and held.probes))
+
+    async def _aanswers(self, store: AsyncStore, asked: Asked) -> Sequence[Answer | StoreError]:
+        """What the store has for each request asked of it: an answer, or why there is none."""
+        answers: list[Answer | StoreError] = []
+        for requests, peek in ((asked.requests, False), (asked.probes, True)):
+            try:
+                answers += await store.adecide(requests, peek=peek) if requests else ()
+            except StoreError as error:
+                answers += answers_of(error, len(requests))
+        return answers
+
+    # ------------------------------------------------------------------ called by the store, so nothing may be raised
 
     def _arrived(self, done: OnDecision, live: Live, plan: Plan, answer: Answer | StoreError) -> None:
         """The usual answer, as short as it can be; ``_arrived_special`` says the same at length."""
         try:
             if isinstance(answer, StoreError):
-                decision = self._decide_without_store(live, plan, answer)
+                decision = self._decide_without_store(live, plan, None, answer, later=True)
             else:
                 decision = Decision(answer.admitted, plan, answer)
                 if answer.unanimous and not plan.unidentified:
@@ -208,20 +244,25 @@ class AsyncCalls(Calls):
             _report(error)
 
     def _arrived_special(
-        self, done: OnDecision, live: Live, plan: Plan, peek: bool, receipt: bool, answer: Answer | StoreError
+        self,
+        done: OnDecision,
+        live: Live,
+        plan: Plan,
+        held: Held | None,
+        peek: bool,
+        receipt: bool,
+        answer: Answer | StoreError,
     ) -> None:
         try:
-            if isinstance(answer, StoreError):
-                done(self._decide_without_store(live, plan, answer, peek=peek, receipt=receipt))
-            else:
-                done(self._concluded(live, plan, answer, peek=peek, receipt=receipt))
+            done(self._finish(live, plan, held, answer, peek=peek, receipt=receipt, later=True))
         except Exception as error:  # noqa: BLE001 -- as above
             _report(error)
 
     def _arrived_single(self, done: OnSingle, charge: Charge, answer: Answer | StoreError) -> None:
         try:
             if isinstance(answer, StoreError):
-                now_us, ((admitted, state),), _ = self._complete((charge,), answer)
+                asked = Asked.plainly(((charge,),))
+                now_us, ((admitted, state),), _ = self._complete(self._live, (charge,), asked, (answer,), later=True)
                 done(admitted, state, now_us, True)
                 return
             if answer.admitted:
@@ -229,6 +270,15 @@ class AsyncCalls(Calls):
             else:
                 self._count_singles((charge,), ((False, None),))
             done(answer.admitted, _state_of(answer), answer.now_us, False)
+        except Exception as error:  # noqa: BLE001 -- as above
+            _report(error)
+
+    def _arrived_single_after_outage(
+        self, done: OnSingle, live: Live, charge: Charge, asked: Asked, answer: Answer | StoreError
+    ) -> None:
+        try:
+            now_us, ((admitted, state),), degraded = self._complete(live, (charge,), asked, (answer,), later=True)
+            done(admitted, state, now_us, degraded)
         except Exception as error:  # noqa: BLE001 -- as above
             _report(error)
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from sluicegate.algorithms.verdict import Brief, Outcome, Verdict
 from sluicegate.bounds import BATCH_MAX
-from sluicegate.errors import InvalidRequest, PartlyDecided, ReceiptUnknown, StoreError
-from sluicegate.limiter.core import Core, FactsOrKey
+from sluicegate.errors import InvalidRequest, ReceiptUnknown, StoreError
+from sluicegate.limiter.core import Core, FactsOrKey, answers_of
 from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.degraded import CLOSED, CLOSED_VERDICT, LOCAL, OPEN, OPEN_VERDICT, FallbackAnswer
+from sluicegate.limiter.handover import Asked, Held
 from sluicegate.limiter.live import Live
 from sluicegate.limiter.plan import Plan, check_cost
-from sluicegate.limiter.policy import FallbackAnswer
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, Charge, Counter, Single
+from sluicegate.stores.base import Answer, Charge, Counter, Request, Single
 
-__all__ = ["Calls", "Singles", "answers_of", "decisions_of", "id_of", "verdict_of"]
+__all__ = ["Calls", "Singles", "decisions_of", "id_of", "verdict_of"]
 
 
 class Singles(NamedTuple):
@@ -62,10 +63,12 @@ class Calls(Core):
         charges = plan.charges
         if not charges:
             return self._decide(live, plan)
+        if self._outage.active:
+            return self._decide(live, plan)
         try:
             answer = self._store.decide_one(charges)
         except StoreError as error:
-            return self._decide_without_store(live, plan, error)
+            return self._decide_without_store(live, plan, None, error)
         decision = Decision(answer.admitted, plan, answer)
         if answer.unanimous and not plan.unidentified:
             self.stats.allowed += 1
@@ -83,13 +86,9 @@ class Calls(Core):
         plans = self._plans(live, requests)
         if not self._enabled:
             return [self._decide(live, plan) for plan in plans]
-        charged = [plan.charges for plan in plans if plan.charges]
-        answers: Sequence[Answer | None]
-        try:
-            answers = self._store.decide(charged)
-        except StoreError as error:
-            answers = answers_of(error, len(charged))
-        return self._conclude_many(live, plans, answers)
+        asked = self._begin(live, [plan.charges for plan in plans if plan.charges])
+        answers = self._answers(asked)
+        return self._conclude_many(live, plans, asked, answers)
 
     def peek(self, facts_or_key: FactsOrKey, cost: int = 1) -> Decision:
         """What ``check`` would say now, without charging or creating anything. Counters are described as they stand."""
@@ -140,10 +139,13 @@ class Calls(Core):
         Costs must be whole numbers >= 1; the caller checks them, and ``enabled``, which this call does not look at.
         Refusals count under the counter's name.
         """
+        if self._outage.active:
+            return self._decide_counters_after_outage(charges)
         try:
             now_us, singles = self._store.decide_singles(charges)
         except StoreError as error:
-            return self._complete(charges, error)
+            asked = Asked.plainly([(charge,) for charge in charges])
+            return self._complete(self._live, charges, asked, answers_of(error, len(charges)))
         self._count_singles(charges, singles)
         return Singles(now_us, singles, False)
 
@@ -182,26 +184,90 @@ class Calls(Core):
                 raise InvalidRequest(f"requests[{index}].{error.field}", error.message) from None
         return plans
 
-    def _conclude_many(self, live: Live, plans: Sequence[Plan], answers: Sequence[Answer | None]) -> list[Decision]:
-        """The decisions of a batch; ``answers`` has one for each plan with charges, None where there is none."""
-        found = iter(answers)
-        return [self._conclude_one_of_many(live, plan, found) for plan in plans]
+    def _begin(self, live: Live, requests: Sequence[Request]) -> Asked:
+        """A batch made ready: passed through the local counters of a hand-over, where there is one."""
+        if self._outage.active:
+            return self._fallback.handover.begin_all(requests, live.terms_of)
+        return Asked.plainly(requests)
+
+    def _answers(self, asked: Asked) -> Sequence[Answer | StoreError]:
+        """What the store has for each request asked of it: an answer, or why there is none."""
+        answers: list[Answer | StoreError] = []
+        for requests, peek in ((asked.requests, False), (asked.probes, True)):
+            try:
+                answers += self._store.decide(requests, peek=peek) if requests else ()
+            except StoreError as error:
+                answers += answers_of(error, len(requests))
+        return answers
+
+    def _conclude_many(
+        self,
+        live: Live,
+        plans: Sequence[Plan],
+        asked: Asked,
+        answers: Sequence[Answer | StoreError],
+        *,
+        later: bool = False,
+    ) -> list[Decision]:
+        """The decisions of a batch; ``asked`` holds the plans with charges, ``answers`` what the store said to that."""
+        found = zip(asked.held, asked.places, strict=True)
+        decisions: list[Decision] = []
+        for plan in plans:
+            if not plan.charges:
+                decisions.append(self._decide(live, plan))
+                continue
+            held, place = next(found)
+            if place is None:
+                decisions.append(self._refused_here(plan, _refusal_of(held), peek=False))
+            else:
+                decisions.append(self._finish(live, plan, held, answers[place], later=later))
+        return decisions
 
     def _forget(self, facts_or_key: FactsOrKey) -> list[tuple[Counter, str]]:
         """Forget the receipts and the local counters of a request; returns what its store must forget."""
         charges = self._live.plan(facts_or_key, 1).charges
         keys = [(counter, subject) for counter, subject, _ in charges]
         self._receipts.forget(keys)
-        self._fallback.store.reset(keys)
+        self._fallback.forget(keys)
         return keys
 
-    def _complete(self, charges: Sequence[Charge], error: StoreError) -> Singles:
-        """Counted singles for all of a batch that the store failed, wholly or in part."""
-        now_us, singles, missing = self._fallback.complete_singles(charges, error)
-        self.stats.store_errors += 1
-        self.stats.degraded += missing
+    def _decide_counters_after_outage(self, charges: Sequence[Charge]) -> Singles:
+        live = self._live
+        asked = self._begin(live, [(charge,) for charge in charges])
+        answers = self._answers(asked)
+        return self._complete(live, charges, asked, answers)
+
+    def _complete(
+        self,
+        live: Live,
+        charges: Sequence[Charge],
+        asked: Asked,
+        answers: Sequence[Answer | StoreError],
+        *,
+        later: bool = False,
+    ) -> Singles:
+        """Counted singles for a batch of which the store, or a hand-over, decided only a part."""
+        now_us = self._clock.now_us()
+        degraded = 0
+        singles: list[Single] = []
+        for charge, held, place in zip(charges, asked.held, asked.places, strict=True):
+            answer = answers[place] if place is not None else None
+            if isinstance(answer, StateAnswer):
+                self._returned(held, admitted=answer.admitted, later=later)
+                now_us = answer.now_us
+                if held is None or held.refusal is None:
+                    singles.append((answer.admitted, answer.states[0][1]))
+                    continue
+            degraded += 1
+            if isinstance(answer, StoreError):
+                fallback = self._fall_back(live, (charge,), held, answer, later=later)
+            else:
+                fallback = _refusal_of(held)
+                self.stats.handover_refused += 1
+            singles.append((fallback.admitted, fallback.known[0]))
+        self.stats.degraded += degraded
         self._count_singles(charges, singles)
-        return Singles(now_us, singles, True)
+        return Singles(now_us, singles, degraded > 0)
 
     def _count_singles(self, charges: Sequence[Charge], singles: Sequence[Single]) -> None:
         refused = 0
@@ -222,7 +288,8 @@ def decisions_of(charges: Sequence[Charge], answers: Singles) -> list[Decision]:
         request = [charge]
         plan = Plan(request)
         if type(state) is Verdict:
-            decisions.append(Decision(admitted, plan, FallbackAnswer(admitted, now_us, (state,), ()), True))
+            how = {OPEN_VERDICT: OPEN, CLOSED_VERDICT: CLOSED}.get(state, LOCAL)
+            decisions.append(Decision(admitted, plan, FallbackAnswer(admitted, now_us, (state,), (how,)), True))
             continue
         notes = None if admitted else ((charge[2], False),)
         answer = StateAnswer(admitted, now_us, request, ((0, state),), notes, admitted, admitted)
@@ -230,9 +297,11 @@ def decisions_of(charges: Sequence[Charge], answers: Singles) -> list[Decision]:
     return decisions
 
 
-def answers_of(error: StoreError, count: int) -> Sequence[Answer | None]:
-    """The answers that a failed batch has, None where it has none."""
-    return cast("Sequence[Answer | None]", error.answers) if isinstance(error, PartlyDecided) else [None] * count
+def _refusal_of(held: Held | None) -> FallbackAnswer:
+    """The answer of a request that a hand-over refuses."""
+    assert held is not None
+    assert held.refusal is not None
+    return held.refusal
 
 
 def id_of(decision: Decision | str) -> str:

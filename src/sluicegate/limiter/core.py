@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from sluicegate.clock import Clock
-from sluicegate.errors import StoreError
+from sluicegate.errors import PartlyDecided, PartlyReached, StoreError
 from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.degraded import FallbackAnswer
+from sluicegate.limiter.handover import Held
 from sluicegate.limiter.live import Live
 from sluicegate.limiter.plan import Plan
 from sluicegate.limiter.policy import Fallback
@@ -15,11 +19,11 @@ from sluicegate.limiter.receipts import Receipts
 from sluicegate.limiter.stats import LimiterStats
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.model import RuleSet
-from sluicegate.stores.base import Answer, AsyncStore, BulkStore, Store
+from sluicegate.stores.base import Answer, AsyncStore, BulkStore, Receipt, Request, Store
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.urls import open_store
 
-__all__ = ["Core", "FactsOrKey"]
+__all__ = ["Core", "FactsOrKey", "answers_of"]
 
 FactsOrKey = Facts | dict[str, object] | str
 """Facts, or a dict with fields of Facts, for a limiter with rules; a key for one made from a quota."""
@@ -37,6 +41,7 @@ class Core(Locked):
         namespace: str,
         base_dir: Path | None,
         keyed: bool,
+        nodes: int = 1,
     ) -> None:
         super().__init__()
         self._clock = clock
@@ -44,43 +49,169 @@ class Core(Locked):
         self._base_dir = base_dir
         self._enabled = True
         self._live = Live(ruleset, namespace=namespace, clock=clock, base_dir=base_dir, keyed=keyed)
-        self._fallback = Fallback(clock)
         self._receipts = Receipts(clock)
         self.stats = LimiterStats()
         self._store = open_store(store, clock) if isinstance(store, str) else store
         self._bulk = self._store if isinstance(self._store, BulkStore) else None
         self._async = self._store if isinstance(self._store, AsyncStore) else None
+        self._fallback = Fallback(clock, self._store, nodes)
+        self._outage = self._fallback.outage
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def fallback_nodes(self) -> int:
+        """The number of processes that ``local`` rules divide their limit by while the store is away."""
+        return self._fallback.nodes
+
+    @property
+    def failing_since_us(self) -> int | None:
+        """Monotonic time of the clock at which the outage under way began; None where the store's last call was answered."""
+        return self._outage.failing_since_us
+
+    # ------------------------------------------------------------------ inside
 
     def _decide(self, live: Live, plan: Plan, *, peek: bool = False, receipt: bool = False) -> Decision:
         if not self._enabled:
             self.stats.bypassed += 1
             return Decision(True, Plan([], None, plan.version))
-        answer: Answer | None = None
-        if plan.charges:
-            try:
-                answer = self._store.decide_one(plan.charges, peek=peek)
-            except StoreError as error:
-                return self._decide_without_store(live, plan, error, peek=peek, receipt=receipt)
-        return self._concluded(live, plan, answer, peek=peek, receipt=receipt)
+        if not plan.charges:
+            return self._concluded(live, plan, None, peek=peek, receipt=receipt)
+        held = None
+        if self._outage.active:
+            held = self._fallback.handover.begin(plan.charges, live.terms_of, peek=peek)
+            if held is not None and held.decided is not None:
+                return self._refused_here(plan, held.decided, peek=peek)
+        answer: Answer | StoreError
+        try:
+            answer = self._store.decide_one(plan.charges, peek=peek or (held is not None and held.probes))
+        except StoreError as error:
+            answer = error
+        return self._finish(live, plan, held, answer, peek=peek, receipt=receipt)
 
-    def _concluded(self, live: Live, plan: Plan, answer: Answer | None, *, peek: bool, receipt: bool) -> Decision:
-        decision_id = self._receipt(self._store, plan, answer) if receipt and not peek else None
+    def _finish(
+        self,
+        live: Live,
+        plan: Plan,
+        held: Held | None,
+        answer: Answer | StoreError,
+        *,
+        peek: bool = False,
+        receipt: bool = False,
+        later: bool = False,
+    ) -> Decision:
+        """The decision of a request with charges that the store was asked.
+
+        ``later``: what has to be given back is given back by a task of the running loop, because this call must not wait.
+        """
+        if isinstance(answer, StoreError):
+            return self._decide_without_store(live, plan, held, answer, peek=peek, receipt=receipt, later=later)
+        self._returned(held, admitted=answer.admitted, peek=peek, later=later)
+        if held is not None and held.refusal is not None:
+            return self._refused_here(plan, held.refusal, peek=peek)
+        return self._concluded(live, plan, answer, held, peek=peek, receipt=receipt)
+
+    def _returned(self, held: Held | None, *, admitted: bool, peek: bool = False, later: bool = False) -> None:
+        """The store has answered: what that means for an outage."""
+        if self._outage.active:
+            self._outage.answered()
+        if held is None:
+            return
+        self.stats.handovers += not peek and held.refusal is None
+        debts = self._fallback.handover.end(held, admitted=admitted, peek=peek)
+        if debts:
+            self.stats.settled += len(debts)
+            self._pay(debts, later=later)
+
+    def _pay(self, debts: Sequence[Request], *, later: bool) -> None:
+        """Charge the store what it is owed. A failure is left at that: nobody knows whether it was charged."""
+        if later and self._async is not None:
+            for debt in debts:
+                self._async.submit(debt, _ignore)
+            return
+        try:
+            self._store.decide(debts)
+        except StoreError:
+            self.stats.store_errors += 1
+
+    def _concluded(
+        self, live: Live, plan: Plan, answer: Answer | None, held: Held | None = None, *, peek: bool, receipt: bool
+    ) -> Decision:
+        decision_id = None
+        if receipt and not peek and (not plan.refused if answer is None else answer.admitted):
+            made = () if answer is None else answer.receipts()
+            here = () if held is None else held.receipts
+            decision_id = self._receipts.give((self._store, made), (self._fallback.store, here))
         return self._counted(live.engine.conclude(plan, answer, decision_id=decision_id), peek=peek)
 
     def _decide_without_store(
-        self, live: Live, plan: Plan, error: StoreError | None, *, peek: bool = False, receipt: bool = False
+        self,
+        live: Live,
+        plan: Plan,
+        held: Held | None,
+        error: StoreError,
+        *,
+        peek: bool = False,
+        receipt: bool = False,
+        later: bool = False,
     ) -> Decision:
         """The decision of a request with charges whose store call failed: the failure policies of its rules."""
-        self.stats.store_errors += 1
-        answer = self._fallback.decide(plan.charges, live.policy_of, peek=peek)
-        decision_id = self._receipt(self._fallback.store, plan, answer) if receipt and not peek else None
+        answer = self._fall_back(live, plan.charges, held, error, peek=peek, later=later)
+        decision_id = None
+        if receipt and not peek and answer.admitted:
+            decision_id = self._receipts.give((self._store, answer.reached), (self._fallback.store, answer.charged))
         return self._counted(live.engine.conclude(plan, answer, degraded=True, decision_id=decision_id), peek=peek)
 
-    def _conclude_one_of_many(self, live: Live, plan: Plan, answers: Iterator[Answer | None]) -> Decision:
-        answer = next(answers) if plan.charges else None
-        if plan.charges and answer is None:
-            return self._decide_without_store(live, plan, None)
-        return self._counted(live.engine.conclude(plan, answer))
+    def _fall_back(
+        self,
+        live: Live,
+        request: Request,
+        held: Held | None,
+        error: StoreError,
+        *,
+        peek: bool = False,
+        later: bool = False,
+    ) -> FallbackAnswer:
+        """The answer by policy, counted as such."""
+        self.stats.store_errors += 1
+        self._outage.failed()
+        answer, undo = self._fallback.decide(request, live.terms_of, error, held, peek=peek)
+        if not peek:
+            self.stats.count_policies(answer.how)
+        if undo:
+            self._give_back(undo, later=later)
+        return answer
+
+    def _refused_here(self, plan: Plan, refusal: FallbackAnswer, *, peek: bool) -> Decision:
+        """The decision of a request that the local counters of a hand-over refuse."""
+        self.stats.handover_refused += not peek
+        return self._counted(Decision(False, plan, refusal, True), peek=peek)
+
+    def _give_back(self, receipts: Sequence[Receipt], *, later: bool) -> None:
+        """Give back in the store what a request was charged there that is refused in the end.
+
+        Where that fails it stays charged: it is not asked again, because it may have been done.
+        """
+        if later:
+            self._give_back_later(receipts)
+            return
+        try:
+            self._store.refund(receipts)
+        except StoreError:
+            self.stats.store_errors += 1
+
+    def _give_back_later(self, receipts: Sequence[Receipt]) -> None:
+        store = self._async
+        assert store is not None, "only the answer of a store that takes time comes on an event loop"
+        task = asyncio.get_running_loop().create_task(self._refund_quietly(store, receipts))
+        # A loop holds its tasks weakly.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _refund_quietly(self, store: AsyncStore, receipts: Sequence[Receipt]) -> None:
+        try:
+            await store.arefund(receipts)
+        except StoreError:
+            self.stats.store_errors += 1
 
     def _counted(self, decision: Decision, *, peek: bool = False) -> Decision:
         if peek:
@@ -89,7 +220,18 @@ class Core(Locked):
             self.stats.count(decision)
         return decision
 
-    def _receipt(self, store: Store, plan: Plan, answer: Answer | None) -> str | None:
-        if plan.refused if answer is None else not answer.admitted:
-            return None
-        return self._receipts.give((store, () if answer is None else answer.receipts()))
+
+def answers_of(error: StoreError, count: int) -> Sequence[Answer | StoreError]:
+    """What a failed batch of ``count`` requests has for each: an answer, or why there is none."""
+    cause = error.cause if isinstance(error, PartlyDecided) else error
+    if isinstance(cause, PartlyReached) and count > 1:
+        # It speaks of the counters of one request, and nobody knows which.
+        cause = StoreError(str(cause), transient=cause.transient)
+    if not isinstance(error, PartlyDecided):
+        return [cause] * count
+    answers = cast("Sequence[Answer | StoreError | None]", error.answers)
+    return [cause if answer is None else answer for answer in answers]
+
+
+def _ignore(_answer: Answer | StoreError) -> None:
+    """What the store says to a charge that is made whether or not it fits."""

@@ -7,7 +7,7 @@ kept; the answer never changes, so when it is computed makes no difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 from sluicegate.algorithms.verdict import Outcome, Verdict
 from sluicegate.clock import US_PER_MS
 from sluicegate.errors import InternalError
+from sluicegate.limiter.degraded import FallbackAnswer
 from sluicegate.limiter.plan import Plan
 from sluicegate.stores.base import Answer, Counter, Receipt
 
@@ -48,6 +49,8 @@ class RuleResult(NamedTuple):
     window_us: int
     algorithm: str
     shadow: bool
+    degraded: str | None = None
+    """What decided in the place of the store: "local", "sticky", "open", "closed" or "handover"; None where the store did."""
 
     @property
     def refuses(self) -> bool:
@@ -156,7 +159,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
         """One result per charge, in order of evaluation, shadow rules included."""
         results = self._results
         if results is None:
-            results = _results(self.plan, self.summary.verdicts)
+            results = _results(self.plan, self.summary.verdicts, self.answer)
             force_setattr(self, "_results", results)
         return results
 
@@ -171,6 +174,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
         summary = self._summary
         if summary is None:
             summary = summarize(self.plan, self.answer, self.allowed)
+            if type(self.answer) is FallbackAnswer:
+                summary = _marked(self.plan, summary, self.answer.how)
             # Two threads may both get here; they store equal values.
             force_setattr(self, "_summary", summary)
         return summary
@@ -287,11 +292,23 @@ def _summarize_refusal(plan: Plan, verdicts: tuple[Verdict, ...]) -> Summary:
     return _new_tuple(Summary, (outcome, first, retry_after_us, retry_after_us or 0, 0, refusal, verdicts))
 
 
-def _results(plan: Plan, verdicts: tuple[Verdict, ...]) -> tuple[RuleResult, ...]:
+def _results(plan: Plan, verdicts: tuple[Verdict, ...], answer: Answer | None) -> tuple[RuleResult, ...]:
     results = [_result(counter, _UNIDENTIFIED) for counter in plan.unidentified]
     for charge, verdict in zip(plan.charges, verdicts, strict=True):
         results.append(_result(charge[0], verdict))
+    if type(answer) is FallbackAnswer:
+        for place, word in enumerate(answer.how, len(plan.unidentified)):
+            results[place] = results[place]._replace(degraded=word)
     return tuple(results)
+
+
+def _marked(plan: Plan, summary: Summary, how: Sequence[str | None]) -> Summary:
+    """The summary, its deciding result marked with what decided it."""
+    decisive = summary.decisive
+    if decisive is None:
+        return summary
+    words = {charge[0].name: word for charge, word in zip(plan.charges, how, strict=True)}
+    return summary._replace(decisive=decisive._replace(degraded=words.get(decisive.rule)))
 
 
 _UNIDENTIFIED = Verdict(Outcome.NEVER_FITS, 0, None, 0)
@@ -313,6 +330,7 @@ def _result(counter: Counter, verdict: Verdict) -> RuleResult:
             spec.window_us,
             spec.algorithm,
             shadow,
+            None,
         ),
     )
 
@@ -327,6 +345,8 @@ def _result_dict(result: RuleResult) -> dict[str, object]:
     }
     if result.shadow:
         document["shadow"] = True
+    if result.degraded is not None:
+        document["degraded"] = result.degraded
     return document
 
 

@@ -45,8 +45,11 @@ class Limiter(AsyncCalls):
         namespace: str,
         base_dir: Path | None,
         keyed: bool,
+        nodes: int = 1,
     ) -> None:
-        super().__init__(ruleset, store=store, clock=clock, namespace=namespace, base_dir=base_dir, keyed=keyed)
+        super().__init__(
+            ruleset, store=store, clock=clock, namespace=namespace, base_dir=base_dir, keyed=keyed, nodes=nodes
+        )
         self._hitter: Hitter | None = None
         self._quicken()
 
@@ -60,6 +63,7 @@ class Limiter(AsyncCalls):
         clock: Clock | None = None,
         *,
         namespace: str = "default",
+        nodes: int = 1,
     ) -> Limiter:
         """A limiter by the rules in a YAML file. Files that the rules name are relative to it.
 
@@ -72,7 +76,7 @@ class Limiter(AsyncCalls):
         except OSError as error:
             raise ConfigurationError(f"rules file {str(path)!r} cannot be read: {error.strerror or error}") from error
         ruleset = load_rules(text, str(path))
-        return cls.from_rules(ruleset, store, clock, namespace=namespace, base_dir=path.parent)
+        return cls.from_rules(ruleset, store, clock, namespace=namespace, base_dir=path.parent, nodes=nodes)
 
     @classmethod
     def from_rules(
@@ -83,10 +87,21 @@ class Limiter(AsyncCalls):
         *,
         namespace: str = "default",
         base_dir: Path | None = None,
+        nodes: int = 1,
     ) -> Limiter:
-        """A limiter by a rule set. ``namespace`` keeps services apart that share a store."""
+        """A limiter by a rule set. ``namespace`` keeps services apart that share a store.
+
+        ``nodes`` (1 to ``FLEET_NODES_MAX``): the least number of processes that share the store's limits. Each takes its part of
+        them while the store is away; a store that knows of more processes has the last word.
+        """
         return cls(
-            ruleset, store=store, clock=clock or SystemClock(), namespace=namespace, base_dir=base_dir, keyed=False
+            ruleset,
+            store=store,
+            clock=clock or SystemClock(),
+            namespace=namespace,
+            base_dir=base_dir,
+            keyed=False,
+            nodes=nodes,
         )
 
     @classmethod
@@ -100,10 +115,19 @@ class Limiter(AsyncCalls):
         name: str = "quota",
         namespace: str = "default",
         on_store_failure: str = FailurePolicy.LOCAL.value,
+        nodes: int = 1,
     ) -> Limiter:
         """A limiter with one quota, such as ``"100/minute"``, for every key. ``name`` appears as ``decision.rule``."""
         ruleset = quota_rules(quota, algorithm=algorithm, name=name, version=1, on_store_failure=on_store_failure)
-        return cls(ruleset, store=store, clock=clock or SystemClock(), namespace=namespace, base_dir=None, keyed=True)
+        return cls(
+            ruleset,
+            store=store,
+            clock=clock or SystemClock(),
+            namespace=namespace,
+            base_dir=None,
+            keyed=True,
+            nodes=nodes,
+        )
 
     # ------------------------------------------------------------------ deciding
 

@@ -11,9 +11,10 @@ from sluicegate.errors import ConfigurationError, InvalidRequest
 from sluicegate.limiter.engine import Engine
 from sluicegate.limiter.keyed import KeyedPlanner, quota_rules
 from sluicegate.limiter.plan import Plan
+from sluicegate.limiter.shares import EVEN, Terms, terms_of
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity import IdentityResolver
-from sluicegate.rules.model import FailurePolicy, RuleSet
+from sluicegate.rules.model import RuleSet
 from sluicegate.stores.base import Counter
 
 __all__ = ["Live", "facts_of"]
@@ -41,14 +42,14 @@ class Live:
         facts = facts_or_key if isinstance(facts_or_key, Facts) else facts_of(facts_or_key)
         return self.engine.plan(facts, cost, peek=peek)
 
-    def policy_of(self, counter: Counter) -> FailurePolicy:
+    def terms_of(self, counter: Counter) -> Terms:
         """What the counter's rule does without its store; counters of no rule are decided locally."""
-        if self.keyed is not None:
-            return self.ruleset.rules[0].on_store_failure
+        if self.keyed is not None and counter in self.keyed.counters:
+            return terms_of(self.ruleset.rules[0])
         try:
-            return self.engine.rule_of(counter.name).on_store_failure
+            return terms_of(self.engine.rule_of(counter.name))
         except KeyError:
-            return FailurePolicy.LOCAL
+            return EVEN
 
     def next_ruleset(self, rules: RuleSet | str) -> RuleSet:
         """What ``apply`` puts in service: a rule set as it is, or a quota in the place of the one of a quota limiter."""

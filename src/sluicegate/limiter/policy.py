@@ -1,130 +1,170 @@
 """What happens to a request when its counters cannot be reached.
 
-Each rule says what to do (``on_store_failure``): ``local`` decides on a counter of this process with the rule's own
-numbers, ``open`` lets the request pass, ``closed`` refuses it. One request may match rules of all three kinds:
+Each rule says what to do (``on_store_failure``): ``local`` decides on a counter of this process that has the node's share of the
+limit, ``open`` lets the request pass, ``closed`` refuses it. One request may match rules of all three kinds:
 
-- A ``closed`` rule refuses the request: "store" (503), unless a ``local`` rule before it in order refuses: "rate" (429).
-- Where a ``closed`` rule refuses, the local counters are looked at and not charged: charge nobody unless all pass.
+- A ``closed`` rule refuses the request: "store" (503), unless a rule before it in order refuses: "rate" (429).
+- Where anything refuses, nothing is charged: local counters are looked at only, and what was charged already is given back.
+- Of a request of which a part was reached, what the store said stands; policies decide the rest.
 - Shadow rules are reported as undecided and refuse nobody.
 
-The local counters begin full at the first failure and are kept afterwards, so that a store that fails now and then does
-not give everybody a new allowance each time. Every node has its own, so N nodes admit up to N times the limit.
+The local counters begin full, or without a token where the rule says so, at the first failure. They are kept afterwards, so
+that a store that fails now and then does not give everybody a new allowance each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import cast
 
-import msgspec
-
-from sluicegate.algorithms.verdict import Outcome, Verdict
-from sluicegate.bounds import STORE_RETRY_US
+from sluicegate.algorithms import LeakyBucket, TokenBucket
+from sluicegate.algorithms.verdict import ALLOWED, Verdict
+from sluicegate.bounds import FALLBACK_COUNTERS_MAX, FLEET_NODES_MAX
 from sluicegate.clock import Clock
-from sluicegate.errors import PartlyDecided, StoreError
+from sluicegate.errors import ConfigurationError, PartlyReached, StoreError
+from sluicegate.limiter.degraded import (
+    CLOSED,
+    CLOSED_VERDICT,
+    LOCAL,
+    OPEN,
+    OPEN_VERDICT,
+    STICKY,
+    FallbackAnswer,
+    as_local,
+)
+from sluicegate.limiter.handover import HandOver, Held
+from sluicegate.limiter.outage import Outage
+from sluicegate.limiter.shares import Share, Shares, Terms, TermsOf
 from sluicegate.rules.model import FailurePolicy
-from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Single, Store
+from sluicegate.stores.base import Answer, Charge, Counter, FleetStore, Receipt, Request, Store
 from sluicegate.stores.memory import MemoryStore
 
-__all__ = ["Fallback", "FallbackAnswer", "PolicyOf"]
-
-PolicyOf = Callable[[Counter], FailurePolicy]
-"""The policy of the rule a counter belongs to."""
-
-_OPEN = Verdict(Outcome.UNDECIDED, 0, 0, 0)
-"""No wait: a decision takes an undecided rule that asks for none as one that does not refuse."""
-
-_CLOSED = Verdict(Outcome.UNDECIDED, 0, STORE_RETRY_US, STORE_RETRY_US)
-
-
-class FallbackAnswer(msgspec.Struct, frozen=True, gc=False):
-    """An answer put together from policies and, for local rules, from the fallback store."""
-
-    admitted: bool
-    now_us: int
-    known: tuple[Verdict, ...]
-    charged: tuple[Receipt, ...]
-
-    @property
-    def unanimous(self) -> bool:
-        """No rule refused, shadow ones included; an undecided open rule counts as passed."""
-        return all(verdict.outcome is Outcome.ALLOWED or verdict is _OPEN for verdict in self.known)
-
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """One verdict per charge, in order."""
-        return self.known
-
-    def receipts(self) -> tuple[Receipt, ...]:
-        """The charges made in the fallback store."""
-        return self.charged
+__all__ = ["Fallback"]
 
 
 class Fallback:
-    """Decides without the store. ``store`` holds the local counters; its time is this process's wall clock."""
+    """Decides without the store. ``store`` holds the local counters; its time is this process's wall clock.
 
-    __slots__ = ("_clock", "store")
+    ``nodes_min``: the least number of nodes to divide a limit by; the store may know of more. Raises ConfigurationError where it is
+    no number from 1 to ``FLEET_NODES_MAX``.
+    """
 
-    def __init__(self, clock: Clock) -> None:
+    __slots__ = ("_clock", "_fleet", "_nodes_min", "_shares", "handover", "outage", "store")
+
+    def __init__(self, clock: Clock, shared: Store, nodes_min: int = 1) -> None:
+        if type(nodes_min) is not int or not 1 <= nodes_min <= FLEET_NODES_MAX:
+            raise ConfigurationError(f"nodes: want 1 to {FLEET_NODES_MAX}, got {nodes_min!r}")
         self._clock = clock
-        self.store: Store = MemoryStore(clock)
+        self._fleet = shared if isinstance(shared, FleetStore) else None
+        self._nodes_min = nodes_min
+        self._shares = Shares()
+        self.store: Store = MemoryStore(clock, max_counters=FALLBACK_COUNTERS_MAX)
+        self.outage = Outage(clock)
+        self.handover = HandOver(self.outage, self.store, self.share)
 
-    def decide(self, charges: Sequence[Charge], policy_of: PolicyOf, *, peek: bool = False) -> Answer:
-        """Decide one request by the policies of its rules."""
-        policies = [policy_of(counter) for counter, _, _ in charges]
-        closed = any(
-            policy is FailurePolicy.CLOSED and not charge[0].shadow
-            for policy, charge in zip(policies, charges, strict=True)
-        )
-        local = [
-            charge
-            for policy, charge in zip(policies, charges, strict=True)
-            if policy is FailurePolicy.LOCAL and not charge[0].shadow
-        ]
-        answer = self.store.decide_one(local, peek=peek or closed) if local else None
-        verdicts = iter(() if answer is None else answer.verdicts())
-        known: list[Verdict] = []
-        for policy, (counter, _, _) in zip(policies, charges, strict=True):
-            if policy is FailurePolicy.LOCAL and not counter.shadow:
-                known.append(next(verdicts))
-            else:
-                known.append(_CLOSED if policy is FailurePolicy.CLOSED and not counter.shadow else _OPEN)
-        return FallbackAnswer(
-            not closed and (answer is None or answer.admitted),
-            self._clock.now_us() if answer is None else answer.now_us,
-            tuple(known),
-            () if answer is None else answer.receipts(),
-        )
+    @property
+    def nodes(self) -> int:
+        """The number of nodes that a limit is divided by."""
+        known = self._nodes_min if self._fleet is None else max(self._nodes_min, self._fleet.nodes)
+        return self.outage.nodes(known) if self.outage.active else known
 
-    def decide_singles(self, charges: Sequence[Charge], *, peek: bool = False) -> tuple[int, list[Single]]:
-        """Decide charges that belong to no rule: locally."""
-        return self.store.decide_singles(charges, peek=peek)
+    def share(self, counter: Counter, terms: Terms) -> Share:
+        """What a counter is counted by here."""
+        return self._shares.of(counter, 1 if terms.sticky else self.nodes)
 
-    def complete_singles(self, charges: Sequence[Charge], error: StoreError) -> tuple[int, list[Single], int]:
-        """Singles for all charges of a batch the store failed: its own, and local ones where it has none, and their number.
+    def decide(
+        self,
+        request: Request,
+        terms_of: TermsOf,
+        error: StoreError,
+        held: Held | None = None,
+        *,
+        peek: bool = False,
+    ) -> tuple[FallbackAnswer, Sequence[Receipt]]:
+        """The answer by the policies of the rules, and what the caller must give back in the store.
 
-        A local single holds its Verdict in the place of a state. The time is the store's where it decided any, else this
-        process's.
+        ``error``: why the store gave no answer. ``held``: what a hand-over has charged here for the same request.
         """
-        answers: Sequence[object] = error.answers if isinstance(error, PartlyDecided) else [None] * len(charges)
-        missing = [
-            charge for charge, answer in zip(charges, answers, strict=True) if not isinstance(answer, StateAnswer)
-        ]
-        now_us, local = self.decide_singles(missing)
-        found = iter(
-            [
-                (admitted, counter.spec.verdict(state, now_us, cost, admitted))
-                for (counter, _, cost), (admitted, state) in zip(missing, local, strict=True)
-            ]
-        )
-        singles: list[Single] = []
-        for answer in answers:
-            if isinstance(answer, StateAnswer):
-                now_us = answer.now_us
-                singles.append((answer.admitted, answer.states[0][1]))
-            else:
-                singles.append(next(found))
-        return now_us, singles, len(missing)
+        known, how = _by_policy(request, terms_of, error)
+        places = [place for place, word in enumerate(how) if word in (LOCAL, STICKY)]
+        before = {} if held is None else held.found(places)
+        places = [place for place in places if place not in before]
+        refused = any(
+            verdict is CLOSED_VERDICT or not (charge[0].shadow or word is not None or verdict.outcome is ALLOWED)
+            for verdict, word, charge in zip(known, how, request, strict=True)
+        ) or any(verdict.outcome is not ALLOWED for verdict in before.values())
+        answer = self._count(request, places, terms_of, peek=peek or refused)
+        found = {**before, **({} if answer is None else dict(zip(places, answer.verdicts(), strict=True)))}
+        for place, verdict in found.items():
+            counter, _, cost = request[place]
+            known[place] = as_local(verdict, cost, counter.spec.capacity)
+        admitted = not refused and (answer is None or answer.admitted)
+        reached = cast("Sequence[Receipt]", error.receipts) if isinstance(error, PartlyReached) else ()
+        now_us = self._time_of(error) if answer is None else answer.now_us
+        if not admitted:
+            if held is not None:
+                self.handover.undo(held)
+            return FallbackAnswer(False, now_us, tuple(known), tuple(how)), reached
+        if not peek:
+            for place in found:
+                counter, subject, cost = request[place]
+                self.outage.touch(counter.prefix + subject, cost)
+        charged = (*(() if held is None else held.receipts), *(() if answer is None else answer.receipts()))
+        return FallbackAnswer(True, now_us, tuple(known), tuple(how), tuple(reached), charged), ()
 
-    def close(self) -> None:
-        """Forget the local counters."""
-        self.store.close()
+    def forget(self, keys: Sequence[tuple[Counter, str]]) -> None:
+        """These counters were reset."""
+        self.store.reset(keys)
+        for counter, subject in keys:
+            self.outage.forget(counter.prefix + subject)
+
+    def _count(self, request: Request, places: Sequence[int], terms_of: TermsOf, *, peek: bool) -> Answer | None:
+        """Decide the charges at these places on the local counters."""
+        if not places:
+            return None
+        local: list[Charge] = []
+        for place in places:
+            counter, subject, cost = request[place]
+            terms = terms_of(counter)
+            share = self.share(counter, terms)
+            if terms.empty:
+                self._begin_empty(share.local, subject)
+            local.append((share.local, subject, cost))
+        return self.store.decide_one(local, peek=peek)
+
+    def _begin_empty(self, local: Counter, subject: str) -> None:
+        """Bring a counter that is new here to the level that one without a token at the beginning of the outage has now."""
+        spec = local.spec
+        elapsed_us = self.outage.elapsed_us()
+        if not isinstance(spec, TokenBucket | LeakyBucket) or elapsed_us >= spec.window_us:
+            return
+        (found,) = self.store.decide_one([(local, subject, 0)], peek=True).verdicts()
+        missing = spec.capacity - elapsed_us * spec.tokens // spec.period_us
+        # A counter that is full before its first drain is over was never charged.
+        if missing > 0 and found.reset_after_us == 0:
+            self.store.decide_one([(local, subject, missing)])
+
+    def _time_of(self, error: StoreError) -> int:
+        return error.now_us if isinstance(error, PartlyReached) else self._clock.now_us()
+
+
+def _by_policy(request: Request, terms_of: TermsOf, error: StoreError) -> tuple[list[Verdict], list[str | None]]:
+    """What each charge gets, and how: the store's verdict (None), or its policy's; those of ``LOCAL`` are to be found out."""
+    stored = error.verdicts if isinstance(error, PartlyReached) else [None] * len(request)
+    known: list[Verdict] = []
+    how: list[str | None] = []
+    for (counter, _, _), verdict in zip(request, stored, strict=True):
+        if isinstance(verdict, Verdict):
+            known.append(verdict)
+            how.append(None)
+            continue
+        terms = terms_of(counter)
+        closed = terms.policy is FailurePolicy.CLOSED and not counter.shadow
+        known.append(CLOSED_VERDICT if closed else OPEN_VERDICT)
+        if counter.shadow or terms.policy is FailurePolicy.OPEN:
+            how.append(OPEN)
+        elif closed:
+            how.append(CLOSED)
+        else:
+            how.append(STICKY if terms.sticky else LOCAL)
+    return known, how

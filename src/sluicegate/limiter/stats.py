@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sluicegate.algorithms.verdict import DENIED, NEVER_FITS, Outcome
 from sluicegate.bounds import REFUSAL_COUNTS_MAX
 from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.degraded import CLOSED, LOCAL, OPEN, STICKY
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Charge
 
@@ -21,8 +24,13 @@ class LimiterStats:
 
     ``allowed``: decisions that let the request proceed, the next two included. ``unmatched``: no rule applied. ``bypassed``:
     the limiter was switched off. ``refused``: refusals by (deciding rule, outcome). ``shadow_refused``: what shadow rules
-    would have refused, by rule. ``degraded``: decisions made without the store; ``store_errors``: failed store calls.
-    ``applies``: changes of rules. ``hit`` counts what it lets pass on its fast path in the store's ``decisions`` only.
+    would have refused, by rule. ``store_errors``: requests whose store call failed. ``applies``: changes of rules. ``hit`` counts
+    what it lets pass on its fast path in the store's ``decisions`` only.
+
+    ``degraded``: decisions made without the store, or with less than all of it. ``degraded_local``, ``degraded_sticky``,
+    ``degraded_open``, ``degraded_closed``: the rules of these requests by what decided them. ``handovers``: decisions that passed
+    both the store and a local counter after an outage; ``handover_refused``: refusals by that local counter; ``settled``: counters of
+    the store that were charged what had been admitted without it.
 
     Counting takes no lock: on CPython up to 3.13 with its global lock no count is lost.
     """
@@ -32,9 +40,16 @@ class LimiterStats:
         "applies",
         "bypassed",
         "degraded",
+        "degraded_closed",
+        "degraded_local",
+        "degraded_open",
+        "degraded_sticky",
+        "handover_refused",
+        "handovers",
         "peeks",
         "refunds",
         "refused",
+        "settled",
         "shadow_refused",
         "store_errors",
         "unmatched",
@@ -45,6 +60,13 @@ class LimiterStats:
         self.unmatched = 0
         self.bypassed = 0
         self.degraded = 0
+        self.degraded_local = 0
+        self.degraded_sticky = 0
+        self.degraded_open = 0
+        self.degraded_closed = 0
+        self.handovers = 0
+        self.handover_refused = 0
+        self.settled = 0
         self.peeks = 0
         self.refunds = 0
         self.store_errors = 0
@@ -74,6 +96,18 @@ class LimiterStats:
         for result in decision.results:
             if result.shadow and result.outcome in _REFUSALS:
                 self._count_shadow(result.rule)
+
+    def count_policies(self, how: Sequence[str | None]) -> None:
+        """Count what decided the rules of one degraded request."""
+        for word in how:
+            if word == LOCAL:
+                self.degraded_local += 1
+            elif word == OPEN:
+                self.degraded_open += 1
+            elif word == CLOSED:
+                self.degraded_closed += 1
+            elif word == STICKY:
+                self.degraded_sticky += 1
 
     def count_refusal(self, rule: str, outcome: Outcome, times: int = 1) -> None:
         """Count refusals that were described elsewhere."""

@@ -170,7 +170,3 @@ def _warn_of_unbuilt(rule: Block, found: Rule) -> None:
         rule.warn("precision", "this version counts exactly; leased has no effect")
     if found.respond != "429":
         rule.warn("respond", "this version always answers 429 with a problem document")
-    if found.fallback_start != "full":
-        rule.warn("fallback_start", "this version starts fallback counters full")
-    if found.fallback_share != "even":
-        rule.warn("fallback_share", "this version shares a fallback evenly")
