@@ -607,3 +607,7 @@ ASGI_HELD_MAX: Final = 1_000
 
 # WSGI doors: requests held at once in one process. Each blocks a worker's thread, of which there are often 4 to 40.
 WSGI_HELD_MAX: Final = 8
+
+# Django door: limits of throttle classes that are kept ready, one for each class and rate. A program has a dozen; the bound is for
+# classes that make up their rates.
+THROTTLE_LIMITS_MAX: Final = 1_024

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from sluicegate.errors import ConfigurationError
@@ -22,11 +22,14 @@ from sluicegate.rules.identity import IdentityConfig
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import RuleSet
 
-__all__ = ["DEFAULT_NAME", "Limit", "name_of_function"]
+__all__ = ["DEFAULT_NAME", "Limit", "Stacked", "limits_on", "stack"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_NAME: Final = "limit"
 _NAMESPACE: Final = "#routes"
 """Added to the limiter's namespace; no namespace that anybody writes in a flag or a file ends so by accident."""
+_MARK: Final = "__sluicegate_limits__"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
 _NAME_CHARS_MAX: Final = 56
 """Of a name made from a function's: it leaves room for a number, within the 64 characters of a rule's name."""
@@ -67,7 +70,7 @@ class Limit:
             raise ConfigurationError(f"quota: want a text such as '100/minute', got {quota!r:.64}")
         if shared and name is None:
             raise ConfigurationError("shared: a limit that several routes share needs a name")
-        if isinstance(limiter, Limiter) is (limiter is None):
+        if limiter is not None and not isinstance(limiter, Limiter):
             raise ConfigurationError(f"limiter: want a Limiter, got {limiter!r:.64}")
         self.quota = quota
         self.per = (KEY_DIMENSION,) if key is not None else (per,) if isinstance(per, str) else tuple(per)
@@ -86,7 +89,8 @@ class Limit:
         self.rules(name or DEFAULT_NAME)
 
     def named(self, name: str) -> Limit:
-        """The same limit under a name of its own, with counters of its own."""
+        """The same limit under a name of its own, with counters of its own; raises ConfigurationError for what is no name."""
+        self.rules(name)
         other = object.__new__(Limit)
         for field in Limit.__slots__:
             setattr(other, field, getattr(self, field))
@@ -126,9 +130,34 @@ class Limit:
         return f"Limit({self.quota!r}, per={list(self.per)!r}, name={self.name!r})"
 
 
-def name_of_function(function: Callable[..., Any], position: int) -> str:
-    """A rule's name from a function's; ``position`` counts the limits already stacked on it."""
-    qualified = getattr(function, "__qualname__", type(function).__qualname__).replace("<locals>.", "")
+class Stacked(NamedTuple):
+    """A limit as one of those on a function."""
+
+    limit: Limit
+    below: tuple[Limit, ...]
+
+    def mark(self, function: F) -> F:
+        """Note on a function what limits it; ``functools.wraps`` of decorators above carries the note on."""
+        setattr(function, _MARK, (*self.below, self.limit))
+        return function
+
+
+def stack(limit: Limit, function: Callable[..., Any]) -> Stacked:
+    """``limit`` for this function: named after it, unless it has a name, and told apart from those below it."""
+    below = limits_on(function)
+    if limit.name is None:
+        limit = limit.named(_name_of(function, len(below)))
+    return Stacked(limit, below)
+
+
+def limits_on(function: object) -> tuple[Limit, ...]:
+    """The limits that decorate a function."""
+    found: tuple[Limit, ...] = getattr(function, _MARK, ())
+    return found
+
+
+def _name_of(function: Callable[..., Any], position: int) -> str:
+    qualified = getattr(function, "__qualname__", type(function).__qualname__).rpartition("<locals>.")[2]
     name = _UNSAFE.sub("-", qualified)[-_NAME_CHARS_MAX:].strip("-_.") or DEFAULT_NAME
     return name if position == 0 else f"{name}-{position + 1}"
 

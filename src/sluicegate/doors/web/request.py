@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from sluicegate.algorithms.verdict import Outcome
 from sluicegate.clock import US_PER_S
+from sluicegate.doors.web.declared import DEFAULT_NAME, Limit
 from sluicegate.errors import StoreError
 from sluicegate.limiter.decision import Decision, RuleResult, Summary
 from sluicegate.limiter.limiter import FactsOrKey, Limiter
@@ -30,20 +31,18 @@ class RequestLimits:
     decided. ``refused``: the first of them that refused, with the limiter that did; None while none has.
     """
 
-    __slots__ = ("_by_owner", "_charged", "_merged", "decisions", "facts", "path_known", "refused", "route", "told")
+    __slots__ = ("_by_owner", "_charged", "_merged", "_names", "decisions", "facts", "refused", "told")
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.decisions: list[Decision] = []
         self.refused: tuple[Limiter, Decision] | None = None
-        self.route: str | None = None
-        self.path_known = False
-        """Whether ``route`` has been worked out; it may be None then."""
         self.told: Decision | None = None
         """What the client was told of a refusal, where that differs from the decision."""
         self._by_owner: dict[object, Decision] = {}
         self._charged: list[tuple[Limiter, Decision]] = []
         self._merged: Decision | None = None
+        self._names: dict[Limit, str] = {}
 
     # ------------------------------------------------------------------ what handlers read
 
@@ -146,11 +145,22 @@ class RequestLimits:
         """What was decided for ``owner``; None where nothing was."""
         return self._by_owner.get(owner)
 
-    def replace_last(self, decision: Decision) -> None:
-        """Put a refusal of the door itself in the place of the decision just made."""
-        limiter, allowed = self._charged[-1]
-        self.decisions[self.decisions.index(allowed)] = decision
-        self._merged = None
+    def name_of(self, limit: Limit) -> str:
+        """The rule's name of a limit in this request: its own, else ``limit``, ``limit-2`` … in the order met."""
+        if limit.name is not None:
+            return limit.name
+        name = self._names.get(limit)
+        if name is None:
+            position = len(self._names) + 1
+            name = self._names[limit] = DEFAULT_NAME if position == 1 else f"{DEFAULT_NAME}-{position}"
+        return name
+
+    def replace(self, owner: object, decision: Decision) -> None:
+        """Put a refusal of the door itself in the place of what was decided for ``owner``; the charges are still to be refunded."""
+        allowed = self._by_owner[owner]
+        limiter = next(limiter for limiter, charged in self._charged if charged is allowed)
+        self._by_owner[owner] = self.decisions[self.decisions.index(allowed)] = decision
+        self._merged = self.told = None
         self.refused = (limiter, decision)
 
     def _note(self, owner: object, limiter: Limiter, decision: Decision) -> bool:
@@ -183,7 +193,7 @@ def merge(decisions: Sequence[Decision]) -> Decision:
         wait_us = decision.retry_after_us
         retry_us = None if wait_us is None or retry_us is None else max(retry_us, wait_us)
     summary = Summary(
-        outcome=Outcome.NEVER_FITS if refusing and retry_us is None else summary.outcome,
+        outcome=Outcome.NEVER_FITS if summary.refusal == "rate" and retry_us is None else summary.outcome,
         decisive=summary.decisive,
         retry_after_us=retry_us,
         reset_after_us=(retry_us or 0) if refusing else summary.reset_after_us,

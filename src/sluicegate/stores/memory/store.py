@@ -236,6 +236,16 @@ class MemoryStore(Locked):
             self.stats.resets += existed
         return existed
 
+    def clear(self) -> int:
+        """Forget all counters, as between two tests; returns how many there were, expired ones included."""
+        with self._lock:
+            self._prepare(self._now_ns() // 1_000)
+            held = self._table.count
+            self._table.clear()
+            self._table.wake_us = ALWAYS_US
+            self.stats.resets += held
+        return held
+
     def close(self) -> None:
         """Forget all counters; every later call but ``close`` raises StoreError."""
         with self._lock:

@@ -1,0 +1,207 @@
+"""The middleware itself: decide, then serve or refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+from random import Random
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from sluicegate.bounds import ASGI_HELD_MAX
+from sluicegate.clock import US_PER_S
+from sluicegate.doors.asgi.exchange import Exchange, HttpExchange, SocketExchange
+from sluicegate.doors.asgi.translate import SCOPE_KEY, App, Receive, Scope, Send, facts_of, innermost
+from sluicegate.doors.web.answers import bad_request
+from sluicegate.doors.web.callables import awaited
+from sluicegate.doors.web.declared import Limit
+from sluicegate.doors.web.door import Asked, Door, too_many_held
+from sluicegate.doors.web.hold import Holder
+from sluicegate.doors.web.request import RequestLimits
+from sluicegate.doors.web.routes import RouteTables
+from sluicegate.errors import ConfigurationError, InvalidRequest, RateLimited
+from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.facts import Facts
+
+__all__ = ["Current", "RateLimitMiddleware", "current"]
+
+_MESSAGES = "messages"
+
+
+class Current(NamedTuple):
+    """The request that the running code belongs to."""
+
+    door: RateLimitMiddleware
+    limits: RequestLimits
+    scope: Scope
+
+
+current: ContextVar[Current | None] = ContextVar("sluicegate_request", default=None)
+"""Set while the application serves a request; threads that frameworks start for a handler inherit it."""
+
+
+class RateLimitMiddleware:
+    """Limits an ASGI application by a limiter's rules.
+
+    ``limiter``, ``key``, ``identify``, ``headers``, ``retry_jitter_s``, ``random``: see ``Door``; functions get the scope and may
+    be coroutine functions. ``endpoint``: what ``endpoint`` in a rule means: ``route`` is the route template of Starlette and
+    FastAPI applications (and of Litestar's, inside its stack), ``path`` the raw path, so that every path is counted apart; a
+    function of the scope gives a template itself, or None. ``on_refused``: called with scope and ``RequestLimits`` of a refused
+    request, gives an ASGI application that answers it, such as a Starlette response, or None for the usual answer; rate
+    headers are added to either. ``messages``: a quota or a ``Limit`` for the messages a client sends over its WebSockets;
+    who sends more is disconnected with code 1008. ``held_max``: how many requests may wait for their turn (leaky_bucket).
+
+    The result is ``request.state.rate_limit`` and ``scope["sluicegate.rate_limit"]``. Where several of these middlewares stand around
+    each other, all decide, each limiter once, and the outermost writes the headers of all.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        limiter: Limiter,
+        *,
+        headers: str = "x-ratelimit",
+        key: Callable[[Scope], Any] | None = None,
+        identify: Callable[[Scope], Any] | None = None,
+        endpoint: str | Callable[[Scope], str | None] = "route",
+        on_refused: Callable[[Scope, RequestLimits], Any] | None = None,
+        messages: str | Limit | None = None,
+        retry_jitter_s: int = 0,
+        random: Random | None = None,
+        held_max: int = ASGI_HELD_MAX,
+    ) -> None:
+        self.app = app
+        self.door = Door(
+            limiter,
+            headers=headers,
+            key=key,
+            identify=identify,
+            retry_jitter_s=retry_jitter_s,
+            random=random,
+            awaits=True,
+        )
+        if not (callable(endpoint) or endpoint in {"route", "path"}):
+            raise ConfigurationError(f"endpoint: want 'route', 'path' or a function of the scope, got {endpoint!r:.64}")
+        self._endpoint = endpoint
+        self._on_refused = on_refused
+        self._messages = Limit(messages, name=_MESSAGES, shared=True) if isinstance(messages, str) else messages
+        self.holder = Holder(held_max)
+        self._routes = RouteTables()
+        self._inner = innermost(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind not in {"http", "websocket"}:
+            await self.app(scope, receive, send)
+            return
+        limits = scope.get(SCOPE_KEY)
+        if limits is None:
+            limits = self._begin(scope)
+        if kind == "http":
+            await self._serve(HttpExchange(self.door, limits, scope, receive, send))
+        else:
+            admits = None if self._messages is None else self._message_gate(limits, scope)
+            await self._serve(SocketExchange(self.door, limits, scope, receive, send, admits))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        limits, scope = exchange.limits, exchange.scope
+        try:
+            decision = await self._decide(limits, scope)
+        except InvalidRequest as error:
+            await exchange.answer(bad_request(error))
+            return
+        if decision is not None and not decision.allowed:
+            await self._refuse(exchange)
+            return
+        token = current.set(Current(self, limits, scope))
+        try:
+            await self.app(scope, exchange.receive, exchange.send)
+        except RateLimited:
+            # A limit beside a route refused. Somebody else's RateLimited, or one after the answer began, is not ours to tell.
+            if limits.refused is None or exchange.begun:
+                raise
+            await self._refuse(exchange)
+        finally:
+            current.reset(token)
+
+    async def _decide(self, limits: RequestLimits, scope: Scope) -> Decision | None:
+        door = self.door
+        asked = door.base(limits.facts, scope) if door.plain else await door.abase(limits.facts, scope)
+        if asked is None:
+            return None
+        if type(asked.what) is Facts:
+            limits.facts = asked.what
+        return await self.admit(limits, asked)
+
+    async def admit(self, limits: RequestLimits, asked: Asked) -> Decision:
+        """Decide what is asked, and hold the request where a rule says so."""
+        if asked.limiter.waits:
+            decision = await limits.adecide(*asked)
+        else:
+            decision = limits.decide(*asked)
+        if not decision.delay_us:
+            return decision
+        if not self.holder.take():
+            refused = too_many_held(decision)
+            limits.replace(asked.owner, refused)
+            await limits.arefund()
+            return refused
+        try:
+            await asyncio.sleep(decision.delay_us / US_PER_S)
+        finally:
+            self.holder.give_back()
+        return decision
+
+    async def _refuse(self, exchange: Exchange) -> None:
+        if self._on_refused is not None:
+            own = await awaited(self._on_refused(exchange.scope, exchange.limits))
+            if own is not None:
+                await exchange.delegate(own)
+                return
+        await exchange.answer(self.door.reply(exchange.limits))
+
+    def _message_gate(self, limits: RequestLimits, scope: Scope) -> Callable[[], Any]:
+        async def admits() -> bool:
+            limit = cast("Limit", self._messages)
+            if not self.door.switched_on(limit):
+                return True
+            try:
+                asked = await self.door.adeclared(limits, limit, self.with_route(limits, scope), scope)
+                # Each message is a charge of its own, so it is not one of the request's decisions.
+                return (await asked.limiter.acheck(asked.what, asked.cost)).allowed
+            except InvalidRequest:
+                return False
+
+        return admits
+
+    # ------------------------------------------------------------------ what is known of a request
+
+    def _begin(self, scope: Scope) -> RequestLimits:
+        facts = facts_of(self.door, scope)
+        if self.door.by_endpoint:
+            facts = msgspec.structs.replace(facts, route=self.route(scope))
+        limits = scope[SCOPE_KEY] = RequestLimits(facts)
+        state = scope.get("state")
+        if state is None:
+            state = scope["state"] = {}
+        state["rate_limit"] = limits
+        return limits
+
+    def with_route(self, limits: RequestLimits, scope: Scope) -> Facts:
+        """The request's facts, the route template among them."""
+        if limits.facts.route is None:
+            limits.facts = msgspec.structs.replace(limits.facts, route=self.route(scope))
+        return limits.facts
+
+    def route(self, scope: Scope) -> str | None:
+        """What ``endpoint`` means for this request."""
+        endpoint = self._endpoint
+        if callable(endpoint):
+            return endpoint(scope)
+        if endpoint == "path":
+            return cast("str", scope["path"])
+        # Litestar says it, once it has found the route.
+        return scope.get("path_template") or self._routes.template(scope.get("app") or self._inner, scope)

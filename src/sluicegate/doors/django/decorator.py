@@ -1,0 +1,98 @@
+"""``@ratelimit`` for views."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from sluicegate.doors.django.conf import Configured, configured
+from sluicegate.doors.django.gate import aadmit, admit, arefusal, refusal
+from sluicegate.doors.django.translate import facts_with, limits_of, write_headers
+from sluicegate.doors.web.callables import is_async, require_plain
+from sluicegate.doors.web.declared import Limit, stack
+from sluicegate.doors.web.request import RequestLimits
+from sluicegate.errors import ConfigurationError
+
+__all__ = ["ratelimit"]
+
+V = TypeVar("V", bound=Callable[..., Any])
+
+
+def ratelimit(quota: str, *, block: bool = True, **options: Any) -> Callable[[V], V]:
+    """A limit on a view: a function, sync or async, or by ``method_decorator`` a method of a class-based view.
+
+    ``options`` are those of ``Limit``; ``key`` and ``cost`` functions get the request. ``per="user"`` counts the user of Django's
+    session where the rules know none, and the address of those who are not logged in. ``block`` False: the view runs even where the limit
+    refuses, and finds that in ``request.rate_limit.allowed``.
+
+    Raises ConfigurationError at decoration for what cannot be read, and for a coroutine function as ``key`` or ``cost`` of a
+    plain view.
+    """
+    declared = Limit(quota, **options)
+
+    def decorator(view: V) -> V:
+        mine = stack(declared, view)
+        if is_async(view):
+            return cast("V", mine.mark(_limit_coroutine(mine.limit, view, block=block)))
+        name = getattr(view, "__qualname__", repr(view))
+        require_plain("key", declared.key, name)
+        require_plain("cost", declared.cost, name)
+        return cast("V", mine.mark(_limit_view(mine.limit, view, block=block)))
+
+    return decorator
+
+
+def _limit_view(limit: Limit, view: Callable[..., Any], *, block: bool) -> Callable[..., Any]:
+    @functools.wraps(view)
+    def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        conf = configured()
+        if not conf.door.switched_on(limit):
+            return view(request, *args, **kwargs)
+        limits = _limits(conf, limit, request)
+        response = admit(conf, limits, conf.door.declared(limits, limit, limits.facts, request))
+        if response is None:
+            refused = block and not limits.allowed
+            response = refusal(conf, request, limits) if refused else view(request, *args, **kwargs)
+        return _headed(conf, limits, response)
+
+    return limited
+
+
+def _limit_coroutine(limit: Limit, view: Callable[..., Any], *, block: bool) -> Callable[..., Any]:
+    @functools.wraps(view)
+    async def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        conf = configured()
+        if not conf.door.switched_on(limit):
+            return await view(request, *args, **kwargs)
+        limits = _limits(conf, limit, request)
+        response = await aadmit(conf, limits, await conf.door.adeclared(limits, limit, limits.facts, request))
+        if response is None:
+            refused = block and not limits.allowed
+            response = await arefusal(conf, request, limits) if refused else await view(request, *args, **kwargs)
+        return _headed(conf, limits, response)
+
+    return limited
+
+
+def _limits(conf: Configured, limit: Limit, request: Any) -> RequestLimits:
+    if not isinstance(request, HttpRequest):
+        request = getattr(request, "_request", request)  # that of Django REST framework wraps it
+    if not isinstance(request, HttpRequest):
+        raise ConfigurationError(
+            f"ratelimit: {type(request).__name__} is no request; on a class-based view use "
+            'method_decorator(ratelimit(...), name="dispatch")'
+        )
+    limits = limits_of(conf.door, request)
+    facts_with(limits, request, route=not limit.shared, user="user" in limit.per)
+    return limits
+
+
+def _headed(conf: Configured, limits: RequestLimits, response: Any) -> Any:
+    """With the middleware headers are written once more, by the last word; without it only here."""
+    if isinstance(response, HttpResponseBase):
+        write_headers(conf.door, limits, response)
+    return response

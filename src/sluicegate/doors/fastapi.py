@@ -1,0 +1,137 @@
+"""FastAPI: ``Depends(limit("100/minute"))``, and the ASGI middleware.
+
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, limiter=Limiter.from_file("rules.yaml"))
+
+    @app.get("/search", dependencies=[Depends(limit("100/minute"))])
+    async def search(q: str): ...
+
+With the middleware a limit counts in the store of its limiter, every answer carries rate headers, and a refusal is a problem document.
+Without it a limit counts in this process, a refusal is an ``HTTPException`` with status 429, and rate headers are on refusals and on
+what an endpoint returns as data, but not on a ``Response`` that it makes itself.
+"""
+
+# No postponed annotations here: FastAPI reads those of ``Dependency.__call__``.
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sluicegate.clock import US_PER_S
+from sluicegate.doors.asgi import RateLimitMiddleware, RequestLimits
+from sluicegate.doors.asgi.middleware import current
+from sluicegate.doors.asgi.translate import SCOPE_KEY, facts_of
+from sluicegate.doors.web.declared import Limit
+from sluicegate.errors import MissingExtra, RateLimited
+from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.model import RuleSet
+
+try:
+    from fastapi import HTTPException, Response, WebSocketException
+    from fastapi.requests import HTTPConnection
+except ImportError as error:
+    raise MissingExtra("fastapi", "sluicegate.doors.fastapi") from error
+
+__all__ = ["Dependency", "Limit", "RateLimitMiddleware", "RequestLimits", "limit"]
+
+
+class _HttpRefusal(RateLimited, HTTPException):
+    """A refusal where no middleware answers it: FastAPI's own handler does."""
+
+    def __init__(self, decision: Decision, status: int, headers: Mapping[str, str]) -> None:
+        told = RateLimited(decision, decision.rule, _retry_after_s(decision))
+        RateLimited.__init__(self, *told.__reduce__()[1])
+        HTTPException.__init__(self, status, str(told), dict(headers))
+
+
+class Dependency:
+    """What ``limit`` gives; called by FastAPI for HTTP and WebSocket routes. Safe to use on any number of routes and routers."""
+
+    def __init__(self, declared: Limit) -> None:
+        self.declared = declared
+        self._alone = RateLimitMiddleware(_nowhere, declared.limiter or _in_process)
+
+    async def __call__(self, connection: HTTPConnection, response: Response) -> RequestLimits:
+        scope = connection.scope
+        found = current.get()
+        limits: RequestLimits | None = scope.get(SCOPE_KEY)
+        if found is not None and found.limits is limits:
+            await _decide(found.door, found.limits, self.declared, connection)
+            if not found.limits.allowed:
+                refused = found.limits.decision
+                assert refused is not None
+                raise RateLimited(refused, refused.rule, _retry_after_s(refused))
+            return found.limits
+        if limits is None:
+            limits = scope[SCOPE_KEY] = connection.state.rate_limit = RequestLimits(facts_of(self._alone.door, scope))
+        await self._decide_alone(limits, connection)
+        response.headers.update(dict(self._alone.door.items(limits)))
+        return limits
+
+    async def _decide_alone(self, limits: RequestLimits, connection: HTTPConnection) -> None:
+        await _decide(self._alone, limits, self.declared, connection)
+        decision = self._alone.door.told(limits)
+        if decision is None or decision.allowed:
+            return
+        if connection.scope["type"] == "websocket":
+            raise WebSocketException(_POLICY_VIOLATION, "rate limit exceeded")
+        raise _HttpRefusal(decision, 503 if decision.refusal == "store" else 429, dict(self._alone.door.items(limits)))
+
+    def __repr__(self) -> str:
+        return f"Depends({self.declared!r})"
+
+
+def limit(
+    quota: str,
+    *,
+    per: str | Sequence[str] = ("ip",),
+    key: Callable[[HTTPConnection], Any] | None = None,
+    name: str | None = None,
+    shared: bool = False,
+    cost: int | Callable[[HTTPConnection], Any] = 1,
+    methods: Sequence[str] = (),
+    algorithm: str = "token_bucket",
+    on_missing: str = "ip",
+    on_store_failure: str = "local",
+    limiter: Limiter | None = None,
+) -> Dependency:
+    """A dependency that limits the routes it is on: ``Depends(limit("100/minute"))``, on a route, a router or an application.
+
+    The arguments are those of ``Limit``; ``key`` and ``cost`` get the ``Request`` or ``WebSocket`` and may be coroutine functions.
+    An endpoint that wants the result takes it as the dependency's value, or from ``request.state.rate_limit``.
+    """
+    return Dependency(
+        Limit(
+            quota,
+            per=per,
+            key=key,
+            name=name,
+            shared=shared,
+            cost=cost,
+            methods=methods,
+            algorithm=algorithm,
+            on_missing=on_missing,
+            on_store_failure=on_store_failure,
+            limiter=limiter,
+        )
+    )
+
+
+async def _decide(
+    door: RateLimitMiddleware, limits: RequestLimits, declared: Limit, connection: HTTPConnection
+) -> None:
+    if door.door.switched_on(declared):
+        facts = door.with_route(limits, connection.scope)
+        await door.admit(limits, await door.door.adeclared(limits, declared, facts, connection))
+
+
+async def _nowhere(*_: Any) -> None:
+    """The application of a middleware that stands around none."""
+
+
+def _retry_after_s(decision: Decision) -> float | None:
+    return None if decision.retry_after_us is None else decision.retry_after_us / US_PER_S
+
+
+_POLICY_VIOLATION = 1008
+_in_process = Limiter.from_rules(RuleSet(()))
+"""Whose store the limits of applications without the middleware use."""

@@ -1,0 +1,90 @@
+"""What a refused client is told.
+
+A refusal by rate is 429, never 403 or 503, with ``application/problem+json``; a rule that fails closed while its counters are out of
+reach is 503. A rule's ``respond`` changes the body, not the status:
+
+    respond: challenge                     "challenge": true in the problem document, for a client that can prove itself
+    respond: {template: ..., content_type: ...}   the text, with {rule}, {limit}, {remaining} and {retry_after_s} filled in
+
+Only these four words in braces are replaced, so a template may be JSON; ``{retry_after_s}`` is ``null`` where waiting is useless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from sluicegate.clock import US_PER_S
+from sluicegate.doors.headers import seconds_up
+from sluicegate.doors.problem import CONTENT_TYPE, problem, quota_exceeded, temporary_reduced_capacity
+from sluicegate.errors import InvalidRequest
+from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.limiter import Limiter
+
+__all__ = ["CHALLENGE", "Reply", "Respond", "bad_request", "delayed", "refusal", "respond_of"]
+
+Respond = str | Mapping[str, object]
+CHALLENGE = "challenge"
+
+
+class Reply(NamedTuple):
+    """An answer of the door itself; rate headers and Retry-After are added to it as to every answer."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+def respond_of(limiter: Limiter, decision: Decision) -> Respond:
+    """What the rule that refused wants its answer to be."""
+    try:
+        return limiter.engine.rule_of(decision.rule or "").respond
+    except KeyError:
+        # A quota limiter, or rules that were replaced since.
+        return "429"
+
+
+def refusal(decision: Decision, respond: Respond = "429") -> Reply:
+    """The answer to a refused request."""
+    if decision.refusal == "store":
+        return Reply(503, CONTENT_TYPE, temporary_reduced_capacity(decision))
+    if isinstance(respond, str):
+        body = quota_exceeded(decision)
+        if respond == CHALLENGE:
+            body = msgspec.json.encode({**msgspec.json.decode(body), "challenge": True})
+        return Reply(429, CONTENT_TYPE, body)
+    text = str(respond["template"])
+    for word, value in _words(decision).items():
+        text = text.replace(word, value)
+    content_type = str(respond["content_type"])
+    if content_type.startswith("text/") and "charset" not in content_type:
+        content_type += "; charset=utf-8"
+    return Reply(429, content_type, text.encode())
+
+
+def bad_request(error: InvalidRequest) -> Reply:
+    """The answer to a request that cannot be decided, for instance because its path is too long."""
+    return Reply(400, CONTENT_TYPE, problem(400, str(error)))
+
+
+def delayed(decision: Decision, random: Random, jitter_s: int) -> Decision:
+    """A refusal that tells its client to come back up to ``jitter_s`` whole seconds later, so that not all come back at once."""
+    summary = decision.summary
+    if summary.retry_after_us is None:
+        return decision
+    wait_us = summary.retry_after_us + random.randint(0, jitter_s) * US_PER_S
+    summary = summary._replace(retry_after_us=wait_us, reset_after_us=wait_us)
+    return Decision(False, decision.plan, None, decision.degraded, decision.decision_id, summary, decision.results)
+
+
+def _words(decision: Decision) -> dict[str, str]:
+    wait_us = decision.retry_after_us
+    return {
+        "{rule}": decision.rule or "",
+        "{limit}": str(decision.limit),
+        "{remaining}": str(decision.remaining),
+        "{retry_after_s}": "null" if wait_us is None else str(max(1, seconds_up(wait_us))),
+    }

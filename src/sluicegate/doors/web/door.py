@@ -1,0 +1,249 @@
+"""A limiter as a door uses it: what it is asked, and what clients are told.
+
+    facts of the request --base--> (limiter, facts or key)     the middleware's own rules
+                         --declared--> (limiter, facts, cost)  a limit written beside a route
+    decisions            --headers--> name, value pairs
+
+The shells (ASGI, WSGI, Flask, Django) bring requests here and carry answers away; they differ in nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sluicegate.algorithms.verdict import Outcome
+from sluicegate.clock import SystemClock
+from sluicegate.doors.headers import RateHeaders
+from sluicegate.doors.web.answers import Reply, delayed, refusal, respond_of
+from sluicegate.doors.web.callables import awaited, no_awaitable, require_plain
+from sluicegate.doors.web.declared import Limit
+from sluicegate.doors.web.request import RequestLimits
+from sluicegate.errors import ConfigurationError
+from sluicegate.limiter.decision import Decision, Summary
+from sluicegate.limiter.keyed import KEY_DIMENSION
+from sluicegate.limiter.limiter import FactsOrKey, Limiter
+from sluicegate.rules.facts import Facts
+from sluicegate.rules.identity import IdentityResolver
+from sluicegate.rules.identity.addresses import IpKeyer
+from sluicegate.rules.model import Mode, RuleSet
+from sluicegate.stores.memory import MemoryStore
+
+__all__ = ["Asked", "Door", "too_many_held"]
+
+_KEY = KEY_DIMENSION.partition(".")[2]
+_log = logging.getLogger("sluicegate.doors")
+
+
+class Asked(NamedTuple):
+    """What a gate asks of which limiter. ``owner``: what is decided once per request."""
+
+    owner: object
+    limiter: Limiter
+    what: FactsOrKey
+    cost: int
+
+
+class Door:
+    """One limiter in front of an application. Safe to share between threads and event loops.
+
+    ``limiter``: with rules, or made from a quota; a quota is counted per address unless ``key``, a function of the request, says
+    otherwise. ``identify``: for a limiter with rules, a function of the request that returns facts the application vouches
+    for, such as ``{"user": "8123", "tier": "paid"}`` (None for none); they replace what the headers said. Both may be coroutine
+    functions where ``awaits``. ``headers``: the dialects, see ``RateHeaders``. ``retry_jitter_s``: refused clients are told
+    to come back up to this many whole seconds later than they may; 0: exactly then. ``random``: where the jitter comes from.
+
+    Raises ConfigurationError naming what is wrong.
+    """
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        *,
+        headers: str = "x-ratelimit",
+        key: Callable[[Any], Any] | None = None,
+        identify: Callable[[Any], Any] | None = None,
+        retry_jitter_s: int = 0,
+        random: Random | None = None,
+        awaits: bool = False,
+    ) -> None:
+        if not isinstance(limiter, Limiter):
+            raise ConfigurationError(f"limiter: want a Limiter, got {type(limiter).__name__}")
+        if type(retry_jitter_s) is not int or retry_jitter_s < 0:
+            raise ConfigurationError(f"retry_jitter_s: want whole seconds >= 0, got {retry_jitter_s!r:.64}")
+        self.keyed = limiter._live.keyed is not None
+        if key is not None and not self.keyed:
+            raise ConfigurationError("key: this limiter has rules, whose `per` says whose a request is; see `identify`")
+        if identify is not None and self.keyed:
+            raise ConfigurationError("identify: this limiter was made from a quota; say whose a request is with `key`")
+        if not awaits:
+            require_plain("key", key, "this door")
+            require_plain("identify", identify, "this door")
+        self.limiter = limiter
+        self.headers = RateHeaders(headers)
+        self._owner: object = limiter if key is None else (limiter, key)
+        self._key = key
+        self._identify = identify
+        self._jitter_s = retry_jitter_s
+        self._random = random or Random()  # noqa: S311 -- spreads clients out; nothing is kept secret by it
+        self._ip_key = IpKeyer().key
+        self._clock = SystemClock()
+        self._ruleset: RuleSet | None = None
+        self._by_endpoint = False
+        self._warned = False
+        self.plain = key is None and identify is None
+        """Whether ``base`` needs nothing of the request but its facts."""
+
+    # ------------------------------------------------------------------ the limiter's own rules
+
+    @property
+    def resolver(self) -> IdentityResolver:
+        """By the rules in force."""
+        return self.limiter._live.resolver
+
+    @property
+    def by_endpoint(self) -> bool:
+        """Whether some rule in force counts by route template, so that it must be known."""
+        ruleset = self.limiter._live.ruleset
+        if ruleset is not self._ruleset:
+            active = [rule for rule in ruleset.rules if rule.mode is not Mode.OFF]
+            self._by_endpoint = any("endpoint" in rule.per.dimensions for rule in active)
+            self._ruleset = ruleset
+        return self._by_endpoint
+
+    def base(self, facts: Facts, request: Any) -> Asked | None:
+        """What the limiter's own rules are asked; None where a quota limiter has nothing to count by."""
+        if self.keyed:
+            key = self._by_address(facts) if self._key is None else no_awaitable("key", self._key(request))
+            return self._keyed(key)
+        if self._identify is not None:
+            facts = _vouched(facts, no_awaitable("identify", self._identify(request)))
+        return Asked(self._owner, self.limiter, facts, 1)
+
+    async def abase(self, facts: Facts, request: Any) -> Asked | None:
+        """``base``, with functions that may be coroutine functions."""
+        if self.keyed:
+            key = self._by_address(facts) if self._key is None else await awaited(self._key(request))
+            return self._keyed(key)
+        if self._identify is not None:
+            facts = _vouched(facts, await awaited(self._identify(request)))
+        return Asked(self._owner, self.limiter, facts, 1)
+
+    def _keyed(self, key: Any) -> Asked | None:
+        """A key function that gives None says that this request is not to be counted; an empty text is an error."""
+        if key is None:
+            return None
+        if not isinstance(key, str):
+            raise ConfigurationError(f"key: gave {type(key).__name__}, want a text, or None for a request not to count")
+        return Asked(self._owner, self.limiter, key, 1)
+
+    def _by_address(self, facts: Facts) -> str | None:
+        if facts.ip is not None:
+            return self._ip_key(facts.ip)
+        self.warn_no_address()
+        return None
+
+    def warn_no_address(self) -> None:
+        """Say once that a limit by address did not apply, because the client's address is not known."""
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "a request has no client address, so limits by address do not apply to it; behind a proxy on a Unix "
+                "socket, set identity.trusted_peers: [unix] in the rules"
+            )
+
+    # ------------------------------------------------------------------ limits beside routes
+
+    def declared(self, limits: RequestLimits, limit: Limit, facts: Facts, request: Any) -> Asked:
+        """What a limit is asked about this request. ``facts.route`` must be known, if the route is."""
+        key = None if limit.key is None else no_awaitable("key", limit.key(request))
+        cost = no_awaitable("cost", limit.cost(request)) if callable(limit.cost) else 1
+        return self._declared(limits, limit, facts, key, cost)
+
+    async def adeclared(self, limits: RequestLimits, limit: Limit, facts: Facts, request: Any) -> Asked:
+        """``declared``, with functions that may be coroutine functions."""
+        key = None if limit.key is None else await awaited(limit.key(request))
+        cost = await awaited(limit.cost(request)) if callable(limit.cost) else 1
+        return self._declared(limits, limit, facts, key, cost)
+
+    def _declared(self, limits: RequestLimits, limit: Limit, facts: Facts, key: Any, cost: int) -> Asked:
+        base = limit.limiter or self.limiter
+        if not (key is None or isinstance(key, str)):
+            raise ConfigurationError(f"key: gave {type(key).__name__}, want a text, or None where there is none")
+        if not key and facts.ip is None and "ip" in (*limit.per, limit._options.get("on_missing")):
+            self.warn_no_address()
+        owner: object = limit if limit.name is None else (base, limit.name)
+        # The path plays no part in it: without, every request of a route is planned from the same memo entry.
+        attrs = facts.attrs if key is None else {**(facts.attrs or {}), _KEY: key}
+        facts = msgspec.structs.replace(facts, path=None, attrs=attrs)
+        return Asked(owner, limit.limiter_for(base, limits.name_of(limit)), facts, cost)
+
+    def switched_on(self, limit: Limit | None = None) -> bool:
+        """Whether anything is decided: ``limiter.enabled`` switches the limits beside routes, too."""
+        base = self.limiter if limit is None or limit.limiter is None else limit.limiter
+        return base.enabled
+
+    # ------------------------------------------------------------------ what clients are told
+
+    def told(self, limits: RequestLimits) -> Decision | None:
+        """What the client is told: the decision, on a refusal with jitter; the same however often it is asked for."""
+        decision = limits.told or limits.decision
+        if decision is not None and not decision.allowed and self._jitter_s and limits.told is None:
+            decision = limits.told = delayed(decision, self._random, self._jitter_s)
+        return decision
+
+    def items(self, limits: RequestLimits) -> list[tuple[str, str]]:
+        """The rate headers of this request; on a refusal with Retry-After."""
+        decision = self.told(limits)
+        if decision is None:
+            return []
+        return self.headers.items(decision, self._clock.now_us() if self.headers.needs_now else 0)
+
+    def raw_items(self, limits: RequestLimits) -> list[tuple[bytes, bytes]]:
+        """``items`` for ASGI: bytes, names in lower case."""
+        decision = self.told(limits)
+        if decision is None:
+            return []
+        block = self.headers.block(decision, self._clock.now_us() if self.headers.needs_now else 0)
+        pairs = [line.split(b": ", 1) for line in block.split(b"\r\n") if line]
+        return [(name.lower(), value) for name, value in pairs]
+
+    def reply(self, limits: RequestLimits) -> Reply:
+        """The answer to a refused request, by the rule that refused it."""
+        decision = self.told(limits)
+        assert decision is not None
+        assert limits.refused is not None
+        return refusal(decision, respond_of(*limits.refused))
+
+    def clear(self) -> None:
+        """Forget every counter, for tests. Raises ConfigurationError where other processes share the store."""
+        store = self.limiter.store
+        if not isinstance(store, MemoryStore):
+            raise ConfigurationError(f"reset: {store!r} is shared with other processes; use a namespace for each test")
+        store.clear()
+
+
+def too_many_held(decision: Decision) -> Decision:
+    """The refusal of a request that a leaky bucket would hold, where as many are held as may be."""
+    delay_us = decision.delay_us
+    slowest = max(decision.results, key=lambda result: result.delay_us)
+    refusing = slowest._replace(outcome=Outcome.DENIED, remaining=0, retry_after_us=delay_us, reset_after_us=delay_us)
+    results = tuple(refusing if result is slowest else result for result in decision.results)
+    summary = Summary(Outcome.DENIED, refusing, delay_us, delay_us, 0, "rate", ())
+    return Decision(False, decision.plan, None, decision.degraded, None, summary, results)
+
+
+def _vouched(facts: Facts, known: Mapping[str, Any] | None) -> Facts:
+    """Facts with those the application vouches for."""
+    if known is None:
+        return facts
+    if not isinstance(known, Mapping):
+        raise ConfigurationError(f"identify: gave {type(known).__name__}, want a mapping of facts, or None")
+    unknown = sorted(set(known) - set(Facts.__struct_fields__))
+    if unknown:
+        raise ConfigurationError(f"identify: gave {unknown[0]!r}, which is no fact")
+    return msgspec.structs.replace(facts, **known)

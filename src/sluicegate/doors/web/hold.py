@@ -1,0 +1,53 @@
+"""Requests that a leaky bucket holds in a door that has a thread for each: bounded in number, never spun."""
+
+from __future__ import annotations
+
+import threading
+
+from sluicegate.bounds import WSGI_HELD_MAX
+from sluicegate.clock import US_PER_S
+from sluicegate.doors.web.door import Asked, too_many_held
+from sluicegate.doors.web.request import RequestLimits
+from sluicegate.limiter.decision import Decision
+
+__all__ = ["Holder"]
+
+
+class Holder:
+    """Decides, and lets a thread wait where a rule says so. ``held_max`` may wait at once; the next ones are refused."""
+
+    __slots__ = ("_held", "_lock", "held_max")
+
+    def __init__(self, held_max: int = WSGI_HELD_MAX) -> None:
+        self.held_max = held_max
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def admit(self, limits: RequestLimits, asked: Asked) -> Decision:
+        """Decide what is asked; a refusal of ours is what is returned where too many wait, and nothing is charged then."""
+        decision = limits.decide(*asked)
+        if not decision.delay_us:
+            return decision
+        if not self.take():
+            refused = too_many_held(decision)
+            limits.replace(asked.owner, refused)
+            limits.refund()
+            return refused
+        try:
+            threading.Event().wait(decision.delay_us / US_PER_S)
+        finally:
+            self.give_back()
+        return decision
+
+    def take(self) -> bool:
+        """Whether one more may wait; who is told True calls ``give_back`` afterwards."""
+        with self._lock:
+            if self._held >= self.held_max:
+                return False
+            self._held += 1
+            return True
+
+    def give_back(self) -> None:
+        """One waits no longer."""
+        with self._lock:
+            self._held -= 1
