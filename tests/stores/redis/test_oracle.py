@@ -28,8 +28,6 @@ from sluicegate.stores.base import Counter, Receipt, Request
 from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.redis import RedisStore
 
-pytestmark = pytest.mark.parametrize("server", ["redis", "valkey", "redis cluster", "valkey cluster"], indirect=True)
-
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 
@@ -56,6 +54,9 @@ FAMILIES: tuple[tuple[Spec, ...], ...] = (
     (Ban(),),
 )
 """Per family, numbers that a rule may be changed between."""
+
+OTHERS = ("ip:192.0.2.2", "ip:192.0.2.3")
+"""Subjects of a batch in which all keys differ."""
 
 run = itertools.count()
 
@@ -159,7 +160,7 @@ charges = st.tuples(
 )
 steps = st.tuples(
     moves,
-    st.sampled_from(["decide", "decide", "decide", "batch", "peek", "refund"]),
+    st.sampled_from(["decide", "decide", "decide", "batch", "wide", "peek", "refund"]),
     st.lists(charges, min_size=1, max_size=4, unique_by=lambda charge: charge[0]),
 )
 
@@ -190,11 +191,15 @@ def compare(store: RedisStore, clock: ManualClock, history: list, flags: int = 1
             capacity = counter.spec.capacity
             amount = {"capacity": max(capacity, 1), "more": min(capacity + 1, 10**12)}.get(cost, cost)
             request.append((counter, "ip:192.0.2.1", amount if action == "peek" else max(amount, 1)))
-        requests = [request, request[:1], request] if action == "batch" else [request]
+        requests = [request]
+        if action == "batch":
+            requests = [request, request[:1], request]
+        elif action == "wide":
+            requests = [request, *([(counter, other, cost) for counter, _, cost in request] for other in OTHERS)]
         peek = action == "peek"
         expected = [model.decide(request, peek=peek) for request in requests]
-        answers = store.decide(requests) if action == "batch" else [store.decide_one(request, peek=peek)]
-        for answer, (admitted, verdicts, made) in zip(answers, expected, strict=True):
+        answers = [store.decide_one(request, peek=peek)] if len(requests) == 1 else store.decide(requests)
+        for request, answer, (admitted, verdicts, made) in zip(requests, answers, expected, strict=True):
             assert answer.now_us == clock.now_us()
             assert list(answer.verdicts()) == verdicts, request
             assert answer.admitted == admitted
@@ -218,7 +223,7 @@ def test_each_alone(open_store: Callable[[ManualClock], RedisStore], family: int
         history.append(
             (
                 move_us,
-                draw.choice(["decide"] * 7 + ["batch", "peek", "refund"]),
+                draw.choice(["decide"] * 7 + ["batch", "wide", "peek", "refund"]),
                 [(family, numbers, draw.choice([1, 1, 1, 2, 3, "capacity"]))],
             )
         )

@@ -116,6 +116,46 @@ def test_a_poisoned_key_fails_its_own_request_only(open_store: Open, client, spe
     assert store.decide_one([(counter, "bad", 1)]).admitted
 
 
+@pytest.mark.parametrize("spec", SPECS, ids=repr)
+def test_a_poisoned_key_among_different_keys(open_store: Open, client, spec: Spec) -> None:
+    """Where a batch is read at once, a key of another type fails its request only, and is not taken for a new counter."""
+    store, counter = open_store(), counter_of(spec)
+    key = store.key(counter, "s1")
+    client.hset(key, "a", 1)
+    for _ in range(2):
+        with pytest.raises(PartlyDecided, match="WRONGTYPE") as caught:
+            store.decide([[(counter, f"s{i}", 1)] for i in range(3)])
+        assert [answer and answer.admitted for answer in caught.value.answers] == [True, None, True]
+    assert client.type(key) == b"hash"
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        store.decide_one([(counter_of(spec, "other"), "s1", 1), (counter, "s1", 1)])
+    assert client.exists(store.key(counter_of(spec, "other"), "s1")) == 0
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=repr)
+def test_a_text_of_another_length_is_no_counter(open_store: Open, client, spec: Spec) -> None:
+    """A counter's text that was cut or grew is refused, and not decided on."""
+    store, counter = open_store(), counter_of(spec)
+    store.decide_one([(counter, "s", 1)])
+    key = store.key(counter, "s")
+    text = client.get(key)
+    for wrong in (text[:-1], text + b"\0", b"", b"\xff" * len(text)):
+        client.set(key, wrong)
+        with pytest.raises(StoreError, match="UNREADABLE"):
+            store.decide_one([(counter, "s", 1)])
+        with pytest.raises(StoreError, match="UNREADABLE"):
+            store.decide([[(counter, "s", 1)], [(counter, "s", 1)]])
+    client.set(key, text)
+    assert store.decide_one([(counter, "s", 1)]).admitted
+
+
+def test_a_request_without_charges_is_admitted(open_store: Open) -> None:
+    """Where no rule applies, nothing is asked of a key and the request passes, alone and in a batch."""
+    store = open_store()
+    assert store.decide_one([]).admitted
+    assert [answer.admitted for answer in store.decide([[], [(counter_of(SPECS[0]), "s", 1)], []])] == [True] * 3
+
+
 def test_a_limiter_degrades_the_poisoned_request_only(open_store: Open, client) -> None:
     """Of a batch, only the request with a key that cannot be read is decided by the failure policy."""
     store = open_store()

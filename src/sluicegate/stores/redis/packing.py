@@ -17,7 +17,7 @@ from sluicegate.stores.base import Counter, Receipt, Request
 from sluicegate.stores.redis.definitions import CounterForm, row
 from sluicegate.stores.redis.faults import fault_of
 from sluicegate.stores.redis.records import BAN, Record
-from sluicegate.stores.redis.scripts import DECIDE, REFUND, Script
+from sluicegate.stores.redis.scripts import DECIDE, DECIDE_ONE, REFUND, Script
 from sluicegate.stores.redis.secret import Subjects
 
 __all__ = ["Command", "Decided", "Packing", "Refunded"]
@@ -92,6 +92,8 @@ class Packing:
 
     def decide(self, requests: Sequence[Request], guess_us: int = 0, *, peek: bool = False) -> Command:
         """The command that decides these requests, at most ``REDIS_BATCH_MAX``. ``guess_us``: about the server's time; 0: ours."""
+        if len(requests) == 1:
+            return self._decide_one(requests[0], guess_us, peek=peek)
         call = _Call(self, guess_us)
         message = call.message
         message += (int(peek), 0)
@@ -120,6 +122,21 @@ class Packing:
         if 1 < count <= REDIS_READ_TOGETHER_MAX and not call.long and len(set(keys)) == count:
             message[_TOGETHER] = 1
         return Command(DECIDE, keys, call.arguments())
+
+    def _decide_one(self, request: Request, guess_us: int, *, peek: bool) -> Command:
+        keys: list[str] = []
+        arguments: list[bytes] = []
+        texts = self._subjects.texts
+        for counter, subject, cost in request:
+            form = self.form(counter)
+            if form.calendar is not None:
+                guess_us = guess_us or self.clock.now_us()
+            keys.append(f"{form.head}{texts[subject]}{form.tail}")
+            arguments.append(form.charge(cost, guess_us))
+        if peek or self._time_source is not None:
+            now_us, hold_ms, _ = self.begin()
+            arguments.append(row((now_us, hold_ms, int(peek))))
+        return Command(DECIDE_ONE, keys, arguments)
 
     def decided(self, requests: Sequence[Request], reply: bytes, *, peek: bool = False) -> Decided:
         """What the reply to ``decide`` says."""

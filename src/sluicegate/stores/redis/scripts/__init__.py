@@ -6,7 +6,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["BEAT", "DECIDE", "LOADED", "REFUND", "Script"]
+__all__ = ["BEAT", "DECIDE", "DECIDE_ONE", "LOADED", "REFUND", "Script"]
 
 _FOLDER = Path(__file__).parent
 _GENERAL = ("frame", "exact", "states", "buckets", "windows", "log")
@@ -31,14 +31,16 @@ def _script(name: str, *parts: str) -> Script:
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
-DECIDE: Final = _script(
-    "decide",
+_DECIDING = (
     "local function general(now, hold_ms, peek)",
     _read(*_GENERAL, "deciding"),
     "return decide_any\nend",
-    _read("usual", "place", "call", "decide"),
+    _read("usual", "place"),
 )
+
+DECIDE: Final = _script("decide", *_DECIDING, _read("call", "decide"))
+DECIDE_ONE: Final = _script("decide_one", *_DECIDING, _read("decide_one"))
 REFUND: Final = _script("refund", _read("place", "call", *_GENERAL, "refund"))
 BEAT: Final = _script("beat", _read("beat"))
-LOADED: Final = (DECIDE, REFUND)
+LOADED: Final = (DECIDE, DECIDE_ONE, REFUND)
 """The scripts that are called by their digest."""

@@ -14,13 +14,14 @@
 -- What usual.lua does not decide goes to `decide_any`, which is made only then: making its functions costs more than a decision.
 
 local pcall_ = redis.pcall
-local out, size = { struct.pack('<I8', now) }, 1
+local out, size = { struct.pack('<I8', now), 0, 0, 0, 0, 0, 0 }, 1
 local peek = message[4] == 1
-local deciders, decide_any = {}, nil
+local decide_any
 
 -- Read at once where no request can change what a later one reads. What is not there may be a key of another type: it is asked for alone.
 local texts = message[5] == 1 and call('MGET', unpack(KEYS)) or {}
 
+local codes, before, after, shows = { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 }, {}
 local first_key, at = 0, 6
 while message[at] do
   local requests, charges = message[at], message[at + 1]
@@ -28,11 +29,7 @@ while message[at] do
   for i = 1, charges do
     local d = form_at(message[at + 1 + i], forms, now, hold_ms)
     request[i] = d
-    if d[2] == 0 then
-      usually = false
-    elseif usually and not deciders[d[1]] then
-      deciders[d[1]] = usual(d[1], now)
-    end
+    usually = usually and d[2] == 1
   end
 
   for _ = 1, requests do
@@ -41,7 +38,7 @@ while message[at] do
       local d, key = request[1], KEYS[first_key + 1]
       local text = texts[first_key + 1] or pcall_('GET', key)
       if type(text) ~= 'table' then
-        local code, written, shown = deciders[d[1]](d, text)
+        local code, written, shown = usual(d, text, now)
         if code then
           if written then
             call('SET', key, written, 'PX', d[8])
@@ -52,35 +49,36 @@ while message[at] do
         end
       end
     elseif usually then
-      local codes, before, after, shows, admitted = {}, {}, {}, {}, true
+      local admitted, logs = true, false
       for i = 1, charges do
         local d = request[i]
         local text = texts[first_key + i] or pcall_('GET', KEYS[first_key + i])
         decided = type(text) ~= 'table'
         if decided then
-          codes[i], after[i], shows[i] = deciders[d[1]](d, text)
-          before[i] = text
+          local code, written, shown = usual(d, text, now)
+          codes[i], before[i], after[i], shows[i] = code, text, written, shown
+          admitted = admitted and (code == 1 or d[3] == 1)
+          logs = logs or d[1] == 6
           -- What a log shows of a charge that is not made is left to the general code.
-          decided = codes[i] == 1 or (codes[i] == 0 and d[1] ~= 6)
-          admitted = admitted and (codes[i] == 1 or d[3] == 1)
+          decided = code and not (logs and (code == 0 or not admitted))
         end
         if not decided then
           break
         end
       end
-      for i = 1, decided and not admitted and charges or 0 do
-        decided = decided and request[i][1] ~= 6
-      end
-      for i = 1, decided and charges or 0 do
-        local code, shown = codes[i], before[i]
-        if after[i] and (admitted or code == 0) then
-          call('SET', KEYS[first_key + i], after[i], 'PX', request[i][8])
-          shown = shows[i] or after[i]
-        elseif code == 1 then
-          code = 2
+      if decided then
+        for i = 1, charges do
+          local code, written = codes[i], after[i]
+          if written and (admitted or code == 0) then
+            call('SET', KEYS[first_key + i], written, 'PX', request[i][8])
+            out[size + 1], out[size + 2] = code == 1 and '\1' or '\0', shows[i] or written
+          elseif before[i] then
+            out[size + 1], out[size + 2] = code == 1 and '\2' or '\0', before[i]
+          else
+            out[size + 1], out[size + 2] = code == 1 and '\4' or '\3', ''
+          end
+          size = size + 2
         end
-        out[size + 1], out[size + 2] = string.char(shown and code or code == 0 and 3 or 4), shown or ''
-        size = size + 2
       end
     end
     if not decided then
@@ -91,4 +89,4 @@ while message[at] do
   end
   at = at + 2 + charges
 end
-return table.concat(out)
+return table.concat(out, '', 1, size)
