@@ -28,6 +28,8 @@ from sluicegate.stores.base import Counter, Receipt, Request
 from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.redis import RedisStore
 
+pytestmark = pytest.mark.parametrize("server", ["redis", "valkey", "redis cluster", "valkey cluster"], indirect=True)
+
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 
