@@ -15,7 +15,7 @@ from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
 from sluicegate.stores.redis.packing import Command, Packing
 
-__all__ = ["Calls", "Steps"]
+__all__ = ["Calls", "Steps", "single_of"]
 
 R = TypeVar("R")
 
@@ -40,7 +40,7 @@ class Calls:
         for first in range(0, len(requests), REDIS_BATCH_MAX):
             batch = requests[first : first + REDIS_BATCH_MAX]
             try:
-                found = yield from self._decide_batch(batch, peek=peek)
+                found = yield from self.decide_batch(batch, peek=peek)
             except StoreError as error:
                 if not answers:
                     raise
@@ -59,7 +59,7 @@ class Calls:
 
     def decide_one(self, request: Request, *, peek: bool) -> Steps[Answer]:
         """See ``Store.decide_one``."""
-        (answer,) = yield from self._decide_batch((request,), peek=peek)
+        (answer,) = yield from self.decide_batch((request,), peek=peek)
         if isinstance(answer, StoreError):
             raise answer
         return answer
@@ -68,7 +68,7 @@ class Calls:
         """See ``Store.decide_singles``; the time is that of the first call where a batch takes several."""
         answers = yield from self.decide([(charge,) for charge in charges], peek=peek)
         now_us = answers[0].now_us if answers else self._packing.clock.now_us()
-        return now_us, [_single_of(answer) for answer in answers]
+        return now_us, [single_of(answer) for answer in answers]
 
     def refund(self, receipts: Sequence[Receipt]) -> Steps[int]:
         """See ``Store.refund``. A key that cannot be read raises StoreError after the others are done."""
@@ -97,7 +97,8 @@ class Calls:
             existed += yield from _one(self._packing.reset(keys[first : first + REDIS_BATCH_MAX]))
         return existed
 
-    def _decide_batch(self, requests: Sequence[Request], *, peek: bool) -> Steps[list[StateAnswer | StoreError]]:
+    def decide_batch(self, requests: Sequence[Request], *, peek: bool) -> Steps[list[StateAnswer | StoreError]]:
+        """An answer or an error for each of at most ``REDIS_BATCH_MAX`` requests; raises StoreError where there is none at all."""
         guess_us = 0
         for _ in range(_RETRIES):
             reply = yield from _one(self._packing.decide(requests, guess_us, peek=peek))
@@ -115,7 +116,7 @@ def _one(command: Command) -> Steps[Any]:
     return reply
 
 
-def _single_of(answer: Answer) -> Single:
+def single_of(answer: Answer) -> Single:
     """An answer to a request of one charge, in the lean form."""
     assert isinstance(answer, StateAnswer)
     return answer.admitted, answer.states[0][1]
