@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -56,6 +58,10 @@ class Server:
             if line.startswith(f"{name} "):
                 return line.split()[1]
         raise AssertionError(f"no line for {name!r} in {self.out.read_text()!r}")
+
+    def events(self) -> list[dict[str, Any]]:
+        """What it has logged."""
+        return [json.loads(line) for line in self.err.read_text().splitlines() if line.startswith("{")]
 
     def stop(self, *, timeout_s: float = 15) -> int:
         """Send SIGTERM, and give the exit status."""

@@ -294,3 +294,47 @@ def test_large_file_the_rules_name_is_watched_too(tmp_path: Path, clock: ManualC
     keys.write_text(filling)
     assert any(polls(watched, served))
     assert watched.state.version == 2
+
+
+def test_started_while_the_file_is_bad(path: Path, clock: ManualClock, tmp_path: Path, served: Served) -> None:
+    """A process that is started while the file is bad serves what others with the same file have in service, under their version."""
+    kept = tmp_path / "kept"
+    first = RulesFile(path, clock, kept)
+    first.load()
+    path.write_text(EDITED)
+    assert [first.poll(served.apply) for _ in range(2)] == [False, True]
+    path.write_text(BAD)
+    second = RulesFile(path, clock, kept)
+    assert second.load().rules[0].quotas[None].text == "7/minute"
+    assert (second.state.version, second.state.digest, second.state.rejected) == (2, first.state.digest, 1)
+    assert "did you mean 'quota'?" in second.state.error
+    # The bad file is no news to it, the mended one is.
+    assert [second.poll(served.apply) for _ in range(3)] == [False] * 3
+    path.write_text(EDITED)
+    assert [second.poll(served.apply) for _ in range(2)].count(True) == 1
+    assert (second.state.error, second.state.version) == (None, 2)
+
+
+def test_started_after_the_file_has_changed(path: Path, clock: ManualClock, tmp_path: Path) -> None:
+    """A process counts on from the version of the others: the same content is the same version, another is the next."""
+    kept = tmp_path / "kept"
+    assert RulesFile(path, clock, kept).load().version == 1
+    assert RulesFile(path, clock, kept).load().version == 1
+    path.write_text(EDITED)
+    assert RulesFile(path, clock, kept).load().version == 2
+    path.unlink()
+    gone = RulesFile(path, clock, kept)
+    assert gone.load().version == 2
+    assert "does not exist" in gone.state.error
+
+
+def test_bad_file_with_nothing_kept(path: Path, clock: ManualClock, tmp_path: Path) -> None:
+    """Where nothing is kept a bad file is an error at the start, as ever."""
+    path.write_text(BAD)
+    with pytest.raises(RulesInvalid):
+        RulesFile(path, clock, tmp_path / "kept").load()
+
+
+def test_place_to_keep_that_is_gone(path: Path, clock: ManualClock, tmp_path: Path) -> None:
+    """Rules are served all the same where they cannot be kept for others."""
+    assert RulesFile(path, clock, tmp_path / "no" / "kept").load().version == 1

@@ -128,7 +128,7 @@ def build(settings: Settings, rules_path: Path, clock: Clock, fleet: Fleet | Non
 
     Raises ConfigurationError (RulesInvalid with every problem) where that is not possible.
     """
-    rules = RulesFile(rules_path, clock)
+    rules = RulesFile(rules_path, clock, None if fleet is None else fleet.rules)
     ruleset = rules.load()
     store = open_store(settings.store, clock, warm=False)
     limiter = Limiter.from_rules(ruleset, store, clock, base_dir=rules_path.parent)

@@ -13,8 +13,10 @@ Files that the rules name (known keys, key sets) are watched with them: a change
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +28,7 @@ from sluicegate.rules.identity.config import IdentityConfig
 from sluicegate.rules.identity.files import open_regular
 from sluicegate.rules.load import check_rules, load_rules
 from sluicegate.rules.model import RuleSet
+from sluicegate.rules.problems import RulesInvalid
 
 __all__ = ["POLL_INTERVAL_S", "RulesFile", "RulesState"]
 
@@ -59,10 +62,15 @@ class RulesState:
 
 
 class RulesFile:
-    """One watched file. ``poll`` is called every ``POLL_INTERVAL_S`` from one thread at a time."""
+    """One watched file. ``poll`` is called every ``POLL_INTERVAL_S`` from one thread at a time.
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    ``kept``: where the content in service is kept, with its version, for processes that serve the same file and are started while
+    it is bad; None: nowhere.
+    """
+
+    def __init__(self, path: Path, clock: Clock, kept: Path | None = None) -> None:
         self.path = path
+        self._kept = kept
         self.state = RulesState()
         self._clock = clock
         self._side_files: tuple[Path, ...] = ()
@@ -74,9 +82,23 @@ class RulesFile:
         """Digest of the content last accepted or rejected."""
 
     def load(self) -> RuleSet:
-        """Read the file for the first time; raises ConfigurationError (RulesInvalid with every problem of the rules)."""
-        content = _read(self.path)
-        ruleset = load_rules(content, str(self.path), version=1)
+        """Read the file for the first time; raises ConfigurationError (RulesInvalid with every problem of the rules).
+
+        Where the file is bad and content is kept, that is loaded, and ``state.error`` says what is wrong with the file.
+        """
+        version, kept = self._recall()
+        try:
+            content = _read(self.path)
+            ruleset = load_rules(content, str(self.path), version=version if content == kept else version + 1)
+        except ConfigurationError as error:
+            if kept is None:
+                raise
+            ruleset = load_rules(kept, str(self.path), version=version)
+            self._accept(ruleset, kept)
+            self._reject(
+                self._judged, "\n".join(map(str, error.problems)) if isinstance(error, RulesInvalid) else str(error)
+            )
+            return ruleset
         self._accept(ruleset, content)
         return ruleset
 
@@ -169,6 +191,26 @@ class RulesFile:
         state.version, state.digest, state.error = ruleset.version, ruleset.digest, None
         state.loaded_us = self._clock.now_us()
         state.accepted += 1
+        self._keep(content)
+
+    def _keep(self, content: bytes) -> None:
+        if self._kept is None:
+            return
+        written = self._kept.with_suffix(f".{os.getpid()}")
+        # Without it a process that is started while the file is bad cannot serve; this one can.
+        with contextlib.suppress(OSError):
+            written.write_bytes(b"%d\n%b" % (self.state.version, content))
+            written.replace(self._kept)
+
+    def _recall(self) -> tuple[int, bytes | None]:
+        """Version and content that are kept; 0 and None where there is nothing."""
+        if self._kept is None:
+            return 0, None
+        try:
+            version, _, content = self._kept.read_bytes().partition(b"\n")
+        except OSError:
+            return 0, None
+        return int(version), content
 
     def _reject(self, judged: bytes, reason: str) -> bool:
         self._pending = None

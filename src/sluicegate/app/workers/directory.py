@@ -10,17 +10,22 @@ from pathlib import Path
 from sluicegate.bounds import UNIX_PATH_BYTES_MAX, WORKERS_MAX
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["RunDirectory", "store_socket", "worker_socket"]
+__all__ = ["RunDirectory", "rules_in_service", "store_socket", "worker_socket"]
 
 
 def worker_socket(directory: Path, worker: int) -> Path:
     """Where a worker answers health and metrics to its own machine."""
-    return directory / f"worker-{worker}.sock"
+    return directory / f"{worker}.sock"
 
 
 def store_socket(directory: Path) -> Path:
     """Where the embedded store listens."""
     return directory / "store.sock"
+
+
+def rules_in_service(directory: Path) -> Path:
+    """What is kept of the rule file, for a worker that is started while the file is bad."""
+    return directory / "rules"
 
 
 class RunDirectory:

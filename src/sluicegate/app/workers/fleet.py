@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sluicegate.app import logs
-from sluicegate.app.workers.directory import worker_socket
+from sluicegate.app.workers.directory import rules_in_service, worker_socket
 from sluicegate.app.workers.merge import merge
 from sluicegate.app.workers.messages import Restarts
 from sluicegate.bounds import FLEET_SCRAPE_BYTES_MAX, FLEET_SCRAPE_S
@@ -37,6 +37,11 @@ class Fleet:
     def socket(self) -> Path:
         """Where this worker answers health and metrics to its own machine."""
         return worker_socket(self._directory, self.worker)
+
+    @property
+    def rules(self) -> Path:
+        """Where the workers keep the rules in service for each other."""
+        return rules_in_service(self._directory)
 
     def scrape(self, own: Callable[[], tuple[str, bytes]], answer: Callable[[str, bytes], None]) -> None:
         """Give ``answer`` the metrics of all workers, each sample with its ``worker``, in at most ``FLEET_SCRAPE_S``.

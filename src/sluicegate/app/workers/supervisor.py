@@ -26,7 +26,7 @@ from sluicegate.app.workers.process import WorkerProcess, describe
 from sluicegate.bounds import LISTEN_BACKLOG, WORKER_STOP_MARGIN_S
 from sluicegate.clock import Clock, SystemClock
 from sluicegate.doors.listen import Address, open_listener
-from sluicegate.errors import ConfigurationError, SluicegateError
+from sluicegate.errors import ConfigurationError, MissingExtra, SluicegateError
 
 __all__ = ["Supervisor", "run_workers"]
 
@@ -147,7 +147,15 @@ class Supervisor:
         url = self._given.store
         if not is_embedded(url):
             return url
-        self._store = EmbeddedStore(url, self._directory, self._clock, self._tell_restarts)
+        try:
+            self._store = EmbeddedStore(url, self._directory, self._clock, self._tell_restarts)
+        except MissingExtra as error:
+            if self._given.workers == 1:
+                raise
+            raise ConfigurationError(
+                f"--workers {self._given.workers}: {error}. Without a store that processes share, each worker would admit the whole limit; "
+                "redis://... is such a store too (--store), and --workers 1 needs none"
+            ) from error
         self._stack.push_async_callback(self._store.stop)
         await self._store.start()
         return self._store.url

@@ -1,0 +1,68 @@
+"""What supervisor and worker say to each other arrives as it was said."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from sluicegate.app.settings import Settings
+from sluicegate.app.workers.messages import (
+    Failed,
+    FromSupervisor,
+    Ready,
+    Restarts,
+    Start,
+    Stop,
+    encode,
+    from_supervisor,
+    from_worker,
+)
+from sluicegate.doors.gateway.settings import Settings as Proxying
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.listen import Address
+
+SETTINGS = Settings(
+    rules=Path("/etc/rüles.yaml"),
+    store="redis://:p%40ss@host/1?timeout_ms=5",
+    workers=4,
+    nodes=9,
+    data=Path("elsewhere"),
+    gateway=Address("::1", 8080),
+    api=Address(path="/run/api.sock"),
+    health=Address("127.0.0.1", 1),
+    upstreams=("http://127.0.0.1:1", "unix:/x"),
+    headers="ietf",
+    proxying=Proxying(via="", eject_after=0, tls_ca_file="/ca"),
+    serving=HttpSettings(api_token="secret token", body_s=0.5),
+    drain_delay_s=1.5,
+    drain_timeout_s=2.5,
+    log_format="json",
+    not_built=("grpc",),
+)
+
+
+def test_every_setting_arrives() -> None:
+    """Settings in which no field has its default are equal after the way; the message is one line."""
+    default = Settings()
+    assert [
+        field.name for field in fields(Settings) if getattr(SETTINGS, field.name) == getattr(default, field.name)
+    ] == []
+    start = Start(2, 4, SETTINGS, Path("/run/x"), {"api": 7}, Restarts({3: 1}, 2))
+    line = encode(start)
+    assert line.count(b"\n") == 1
+    assert from_supervisor(line) == start
+
+
+@pytest.mark.parametrize("message", [Stop(), Stop(force=True), Restarts({1: 2, 300: 1}, 4), Restarts()])
+def test_messages_to_a_worker(message: FromSupervisor) -> None:
+    """Each is told from the others by its type."""
+    assert from_supervisor(encode(message)) == message
+
+
+def test_messages_of_a_worker() -> None:
+    """A reason of several lines is one line on the way."""
+    ready = Ready([("gateway", "http://[::1]:8080"), ("private", "unix:/x")])
+    assert from_worker(encode(ready)) == ready
+    assert from_worker(encode(Failed("one\ntwo"))) == Failed("one\ntwo")
