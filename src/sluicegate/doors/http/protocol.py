@@ -6,9 +6,9 @@ one lookup, one slice for the body, one call of its handler and one write. Most 
 takes a few microseconds, far less than a task would. All complete requests of one read are answered in order by one write.
 
 A handler whose answer takes time gets a ``Due`` to give it to. Answers that are due stand in a row (``_due``) in the order of
-their requests, and leave when none before them is missing. Requests that may (``Route.beside``) are begun while others are due, so
-that the pipelined requests of one read ride together in the store; the first one that may not is *held*, with reading stopped, until
-the row is empty. So the answers that have to wait are few and small.
+their requests, and leave when none before them is missing. Requests that may (``Route.beside``) are begun while others of their
+kind are due, so that the pipelined requests of one read ride together in the store; the first one that may not is *held*, with
+reading stopped, until the row is empty. So the answers that have to wait are few and small.
 
 Whatever is incomplete waits in ``_rest`` (bounded: a head by its limit, a body by its limit, pipelined requests by one read
 of the loop). When the peer does not take its answers, reading stops until it does.
@@ -299,17 +299,24 @@ class HttpProtocol(asyncio.Protocol):
 
     def _must_wait(self, head: KnownHead, out: list[bytes]) -> bool:
         """Whether a request may not begin yet, for what is due before it; then it is held."""
-        due = self._due
-        if len(due) > head.beside:
+        if self._is_behind(head):
             if self._take_answered(out):
                 return True
             if sum(map(len, out)) > HTTP_WRITE_BYTES_MAX:
                 self._write(out)
                 out.clear()
-        if len(due) > head.beside:
+        if self._is_behind(head):
             self._held = True
             self._transport.pause_reading()
         return self._held or self._paused
+
+    def _is_behind(self, head: KnownHead) -> bool:
+        due = self._due
+        if not due:
+            return False
+        last = due[-1].head
+        # What waited for all before it (a batch) is decided before anything after it.
+        return len(due) > head.beside or last is None or not last.beside
 
     def answered(self, due: Due) -> None:
         """An answer is there (called by ``Due``): write what can leave."""

@@ -37,7 +37,7 @@ class Route:
     """One path. ``handlers`` by method (GET also answers HEAD); ``guarded`` routes ask for the API token.
 
     ``later``: methods whose answers may take time. ``beside``: how many answers may be due on a connection when such a request
-    begins. 0: it waits until all before it are answered, as every request with a ``Handler`` does.
+    begins. 0: it waits until all before it are answered, as every request with a ``Handler`` does, and all after it wait for it.
     """
 
     path: str
