@@ -319,6 +319,27 @@ def test_batch(slots: Slots) -> None:
     assert slots.left(WIDE, "2.b") == 8
 
 
+def test_batch_with_a_counter_that_refused(slots: Slots) -> None:
+    """What is charged later because a counter is decided first keeps its place in the batch: nobody behind is charged before."""
+    for _ in range(3):
+        slots.decide((WIDE, "1.a", 1), (TIGHT, "2.b", 1))
+    slots.store("2").reset([(TIGHT, "2.b")])
+    slots.rounds.clear()
+    requests = [
+        [(WIDE, "1.a", 1), (TIGHT, "2.b", 1)],
+        [(WIDE, "1.a", 1), (TIGHT, "2.b", 1)],
+        [(WIDE, "3.c", 1)],
+        [(WIDE, "1.a", 1), (TIGHT, "4.d", 1)],
+        [(TIGHT, "4.d", 1)],
+        [(WIDE, "1.a", 1), (TIGHT, "2.b", 1)],
+    ]
+    answers = slots.perform(slots.composition.decide(requests, peek=False))
+    assert [answer.admitted for answer in answers] == [True, True, True, True, True, False]
+    shown = [[verdict.remaining for verdict in answer.verdicts()] for answer in answers]
+    assert shown == [[7, 1], [6, 0], [9], [5, 1], [0], [8, 0]]
+    assert slots.rounds == [[(1, "peek"), (2, "one"), (3, "one")], [(1, "one"), (4, "one")]]
+
+
 def test_batch_on_a_moving_slot(slots: Slots) -> None:
     """A batch that meets TRYAGAIN is decided in order all the same, each key by a command of its own."""
     slots.fate = lambda slot, kind: "TRYAGAIN" if kind == "decide" else None

@@ -18,8 +18,8 @@ What holds, at any time and whatever else is under way:
 - A counter with ``denied_counts`` is charged by a refusal where it refuses itself; not where it was only looked at because another
   counter was decided first.
 
-In a batch the requests of one round see the provisional charges of those before them, so a request may be refused that
-one after the other would have been admitted; never the other way round.
+In a batch each slot is charged in the order of the requests, and they see the provisional charges of those before them: a
+request may be refused that one after the other would have been admitted; never the other way round.
 """
 
 from __future__ import annotations
@@ -101,17 +101,16 @@ class Composition:
         self, requests: Sequence[Request], *, peek: bool
     ) -> Steps[tuple[list[Answer | StoreError], list[Receipt]]]:
         """(an answer or the reason for none of each request, the charges to give back)."""
-        parts = [self._parts(request, peek=peek) for request in requests]
-        yield from self._ask(parts)
-        if not peek:
-            # What was only looked at so far is charged where those that were to be decided first have passed.
-            rest = [_to_charge(asked) for asked in parts]
-            if any(rest):
-                yield from self._ask(rest)
-                parts = [
-                    [part for part in asked if not part.peek] + more if more else asked
-                    for asked, more in zip(parts, rest, strict=True)
-                ]
+        first, later = self._rounds(requests, peek=peek)
+        yield from self._ask(first)
+        # What was only looked at so far is charged where those that were to be decided first have passed.
+        rest = [waiting or _to_charge(asked, peek=peek) for asked, waiting in zip(first, later, strict=True)]
+        if any(rest):
+            yield from self._ask(rest)
+        parts = [
+            [part for part in asked if not part.peek] + more if more else asked
+            for asked, more in zip(first, rest, strict=True)
+        ]
         answers: list[Answer | StoreError] = []
         undo: list[Receipt] = []
         for request, asked in zip(requests, parts, strict=True):
@@ -122,21 +121,47 @@ class Composition:
                 self._remember(asked)
         return answers, undo
 
+    def _rounds(self, requests: Sequence[Request], *, peek: bool) -> tuple[list[list[Part]], list[list[Part]]]:
+        """What of each request is asked first, and which requests wait for the second round altogether.
+
+        Those that would charge a slot before an earlier request does wait, so that each slot is charged in the order of the batch.
+        """
+        first: list[list[Part]] = []
+        later: list[list[Part]] = []
+        taken: set[int] = set()
+        for request in requests:
+            parts = self._parts(request, peek=peek)
+            if len(parts) > 1 and not peek:
+                self._look_first(parts)
+            if taken and any(part.slot in taken for part in parts if not part.peek):
+                for part in parts:
+                    part.peek = peek
+                    taken.add(part.slot)
+                first.append([])
+                later.append(parts)
+                continue
+            if not peek:
+                taken.update([part.slot for part in parts if part.peek])
+            first.append(parts)
+            later.append([])
+        return first, later
+
     def _parts(self, request: Request, *, peek: bool) -> list[Part]:
-        """The request's parts by slot. Where some hold suspects, only those are to be charged, and the others looked at."""
+        """The request's parts, by slot."""
         slots: dict[int, list[int]] = {}
         for place, (_, subject, _) in enumerate(request):
             slots.setdefault(self._slot_of(subject), []).append(place)
         if len(slots) == 1:
             ((slot, places),) = slots.items()
             return [Part(slot, places, request, peek=peek)]
-        parts = [Part(slot, places, [request[place] for place in places], peek=peek) for slot, places in slots.items()]
-        if not peek:
-            held = [any(self._suspects.holds(charge) for charge in part.request) for part in parts]
-            if any(held):
-                for part, suspect in zip(parts, held, strict=True):
-                    part.peek = not suspect
-        return parts
+        return [Part(slot, places, [request[place] for place in places], peek=peek) for slot, places in slots.items()]
+
+    def _look_first(self, parts: Sequence[Part]) -> None:
+        """Where some parts hold suspects, only those are to be charged for now, and the others looked at."""
+        held = [any(self._suspects.holds(charge) for charge in part.request) for part in parts]
+        if any(held):
+            for part, suspect in zip(parts, held, strict=True):
+                part.peek = not suspect
 
     def _ask(self, parts: Sequence[list[Part]]) -> Steps[None]:
         """Fill in what is found, one command for each slot; key by key where a slot is being moved."""
@@ -178,9 +203,9 @@ class Composition:
         return list(groups.values())
 
 
-def _to_charge(asked: Sequence[Part]) -> list[Part]:
+def _to_charge(asked: Sequence[Part], *, peek: bool) -> list[Part]:
     """The parts of a request that were only looked at and are to be charged now: none where one refused that was charged."""
-    if not any(part.peek for part in asked) or any(refuses(part.found) for part in asked if not part.peek):
+    if peek or not any(part.peek for part in asked) or any(refuses(part.found) for part in asked if not part.peek):
         return []
     return [Part(part.slot, part.places, part.request, peek=False) for part in asked if part.peek]
 
