@@ -1,7 +1,7 @@
 """``embedded://``: counters of several processes in a Valkey that the server starts, watches and stops itself.
 
 It listens on a Unix socket in a directory of its user only, on no port, and ends with its parent, whatever that died of. Nothing
-is written to disk: as with the memory store, a restart begins with full quotas (docs/decisions/0017-embedded-valkey.md).
+is written to disk: as with the memory store, a restart begins with full quotas (docs/decisions/0016-embedded-valkey.md).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from sluicegate.app.workers.merge import merge
 from sluicegate.app.workers.messages import Restarts
 from sluicegate.bounds import FLEET_SCRAPE_BYTES_MAX, FLEET_SCRAPE_S
 
-__all__ = ["Fleet", "FleetMetrics"]
+__all__ = ["Fleet", "fleet_exposition"]
 
 _REQUEST = b"GET /metrics HTTP/1.1\r\nHost: worker\r\nConnection: close\r\n\r\n"
 
@@ -68,16 +68,19 @@ class Fleet:
         answers = await asyncio.gather(*(_fetch(worker_socket(self._directory, number)) for number in others))
         texts = dict(zip(others, answers, strict=True)) | {self.worker: own}
         found = {number: text for number, text in sorted(texts.items()) if text is not None}
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(FleetMetrics(self.workers, frozenset(found), self.restarts))
         # Beside the loop: of many workers and rules these are megabytes.
         merged = await asyncio.to_thread(merge, found)
-        return generate_latest(registry) + merged
+        return fleet_exposition(self.workers, frozenset(found), self.restarts) + merged
 
 
-class FleetMetrics(Collector):
-    """What is known of the workers themselves."""
+def fleet_exposition(workers: int, up: frozenset[int], restarts: Restarts) -> bytes:
+    """What is known of ``workers`` workers themselves, of which those of ``up`` have answered."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_FleetMetrics(workers, up, restarts))
+    return generate_latest(registry)
 
+
+class _FleetMetrics(Collector):
     def __init__(self, workers: int, up: frozenset[int], restarts: Restarts) -> None:
         self._workers = workers
         self._up = up
