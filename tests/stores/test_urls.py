@@ -32,8 +32,9 @@ def test_memory(url: str, max_counters: int) -> None:
 @pytest.mark.parametrize(
     "url, words",
     [
-        ("redis+cluster://user:secret@h:7000,[::1]:7001", "no Redis Cluster store yet"),
-        ("redis+sentinel://user:secret@h:26379/main", "no Redis Sentinel store yet"),
+        ("redis+cluster://user:secret@h:7000,[::1]:7001/1", "only database 0"),
+        ("redis+sentinel://user:secret@h:26379", "needs the name of the service"),
+        ("redis+clutser://user:secret@h", "'redis+clutser'"),
         ("postgres://host/db", "'postgres'"),
         ("memory", "want memory://"),
         ("", "want memory://"),

@@ -12,34 +12,28 @@ from sluicegate.stores.memory import MemoryStore
 
 __all__ = ["open_store"]
 
-_REDIS = ("redis", "rediss", "redis+unix")
-_PLANNED = {
-    "redis+cluster": "Redis Cluster",
-    "rediss+cluster": "Redis Cluster",
-    "redis+sentinel": "Redis Sentinel",
-    "rediss+sentinel": "Redis Sentinel",
-}
+_REDIS = frozenset(
+    (
+        "redis", "rediss", "redis+unix",
+        "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel",
+    )
+)  # fmt: skip
+"""The same with ``valkey`` in the place of ``redis`` are known too."""
 
 
 def open_store(url: str, clock: Clock, *, warm: bool = True) -> Store:
     """The store that ``url`` names.
 
-    ``memory://`` keeps counters in this process; ``memory://?max_counters=N`` bounds them. ``redis://``, ``rediss://`` and
-    ``redis+unix://`` share them (``RedisSettings.from_url`` says what such a URL may hold); the store is tried for up to a
-    second, and one that is absent is no error here: every call tries again. ``warm`` False: nothing is tried yet, which is
+    ``memory://`` keeps counters in this process; ``memory://?max_counters=N`` bounds them. ``redis://``, ``rediss://``,
+    ``redis+unix://``, ``redis+cluster://`` and ``redis+sentinel://`` share them (``RedisSettings.from_url`` says what such a URL
+    may hold); the store is tried for up to a second, and one that is absent is no error here: every call tries again. ``warm`` False: nothing is tried yet, which is
     for callers that ``awarm`` it. ``clock`` dates the counters of a store that has no time of its own. Raises
     ConfigurationError for anything else, MissingExtra where the extra ``redis`` is not installed; credentials in a URL are
     never part of a message.
     """
     scheme = url.partition("://")[0].lower()
-    redis_scheme = scheme.replace("valkey", "redis", 1)
-    if redis_scheme in _REDIS:
+    if scheme.replace("valkey", "redis", 1) in _REDIS:
         return _open_redis(url, clock, warm=warm)
-    if redis_scheme in _PLANNED:
-        raise ConfigurationError(
-            f"store: {scheme}:// is not available, this version has no {_PLANNED[redis_scheme]} store yet; "
-            "use redis:// or memory://"
-        )
     try:
         parts = urlsplit(url)
     except ValueError as error:

@@ -11,6 +11,7 @@ from sluicegate.clock import ManualClock
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.redis import RedisSettings, RedisStore
 from sluicegate.stores.redis.addresses import Address
+from sluicegate.stores.redis.settings import SCHEMES
 from sluicegate.stores.urls import open_store
 
 
@@ -125,11 +126,13 @@ def test_nothing_secret_is_shown() -> None:
     store.close()
 
 
-def test_open_store() -> None:
-    """``open_store`` opens a Redis store by its URL, also while no server is there."""
-    store = open_store("redis://127.0.0.1:1/2", ManualClock())
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_open_store(scheme: str) -> None:
+    """``open_store`` opens a Redis store by every scheme there is, also while no server is there."""  # T80
+    path = "/nowhere/s" if "unix" in scheme else "127.0.0.1:1" + ("/main" if "sentinel" in scheme else "")
+    store = open_store(f"{scheme}://{path}?timeout_ms=9", ManualClock(), warm=scheme in ("redis", "redis+cluster"))
     assert isinstance(store, RedisStore)
-    assert (store.settings.port, store.settings.db) == (1, 2)
+    assert store.settings == RedisSettings.from_url(f"{scheme}://{path}?timeout_ms=9")
     store.close()
 
 
