@@ -25,7 +25,7 @@ import asyncio, json, sys, time
 from sluicegate.algorithms import FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix
-from sluicegate.stores.redis import AsyncRedisStore
+from sluicegate.stores.redis import RedisStore
 
 url, rounds, calls, limit = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 YEAR = 365 * 86_400_000_000
@@ -42,12 +42,12 @@ def counter(name, spec):
     return Counter(name, spec, counter_prefix("race", name, spec.algorithm, spec.shape))
 
 async def main():
-    store = AsyncRedisStore(url)
+    store = RedisStore(url)
     wide = counter("wide", TokenBucket(100_000, 1, 3_600_000_000))
     async def one(request):
-        answer = await store.decide_one(request)
+        answer = await store.adecide_one(request)
         return answer.admitted
-    await asyncio.gather(*(store.decide_one([(wide, "warm", 0)], peek=True) for _ in range(calls)))
+    await asyncio.gather(*(store.adecide_one([(wide, "warm", 0)], peek=True) for _ in range(calls)))
     print("ready", flush=True)
     for line in sys.stdin:
         start = float(line)
@@ -68,11 +68,11 @@ async def main():
         left = {}
         for key in found:
             request = [(counter("other" + key, TokenBucket(100_000, 1, 3_600_000_000)), "s", 0), (wide, "s" + key, 0)]
-            answer = await store.decide_one(request, peek=True)
+            answer = await store.adecide_one(request, peek=True)
             left[key] = [verdict.remaining for verdict in answer.verdicts()]
         print(json.dumps({"found": found, "left": left}), flush=True)
         break
-    await store.close()
+    await store.aclose()
 
 asyncio.run(main())
 """

@@ -18,7 +18,7 @@ from sluicegate.errors import PartlyDecided, StoreError
 from sluicegate.limiter import Limiter
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix
-from sluicegate.stores.redis import AsyncRedisStore, RedisStore
+from sluicegate.stores.redis import RedisStore
 
 SECOND = 1_000_000
 SPECS: tuple[Spec, ...] = (
@@ -206,11 +206,11 @@ def test_script_flush_goes_unnoticed(open_store: Open, client) -> None:
 
 async def test_script_flush_goes_unnoticed_by_coroutines(server, client) -> None:
     """The asynchronous store loads the script again too."""  # P40
-    store, counter = AsyncRedisStore(server.url), counter_of(TokenBucket(9, 1, 3_600 * SECOND))
+    store, counter = RedisStore(server.url), counter_of(TokenBucket(9, 1, 3_600 * SECOND))
     for left in (8, 7):
         client.script_flush()
-        assert (await store.decide_one([(counter, "s", 1)])).verdicts()[0].remaining == left
-    await store.close()
+        assert (await store.adecide_one([(counter, "s", 1)])).verdicts()[0].remaining == left
+    await store.aclose()
 
 
 def test_a_flush_gives_a_fresh_budget(open_store: Open, client) -> None:

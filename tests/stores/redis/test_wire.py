@@ -26,7 +26,7 @@ from sluicegate.errors import StoreError
 from sluicegate.limiter import Limiter
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix
-from sluicegate.stores.redis import AsyncRedisStore, RedisStore
+from sluicegate.stores.redis import RedisStore
 
 BUCKET = TokenBucket(100, 1, 3_600_000_000)
 COUNTER = Counter("rule", BUCKET, counter_prefix("wire", "rule", BUCKET.algorithm, BUCKET.shape))
@@ -40,32 +40,43 @@ def left(store: RedisStore) -> int:
     return store.decide_one([(COUNTER, "ip:192.0.2.1", 0)], peek=True).verdicts()[0].remaining
 
 
+def recovered(call: Callable[[], int]) -> int:
+    """What the call gives once the server is used again, which takes two seconds at most."""
+    until = time.monotonic() + 2
+    while True:
+        try:
+            return call()
+        except StoreError:
+            assert time.monotonic() < until
+            threading.Event().wait(0.005)
+
+
 def test_a_lost_reply_costs_one_charge(open_store: Open, proxy) -> None:
     """The server charges, the reply is cut: the caller gets an error and exactly one cost has moved."""  # P54
     direct, store = open_store(), RedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=5000")
     store.warm()
     assert store.decide_one(ONE).admitted
-    for lost in range(1, 4):
+    for lost in range(1, 3):
         proxy.cut_replies = 1
         with pytest.raises(StoreError, match="is lost") as caught:
             store.decide_one(ONE)
         assert caught.value.transient
         assert left(direct) == 99 - lost
-    assert store.decide_one(ONE).verdicts()[0].remaining == 95
+    assert store.decide_one(ONE).verdicts()[0].remaining == 96
     store.close()
 
 
 async def test_a_lost_reply_costs_one_charge_of_a_coroutine(open_store: Open, proxy) -> None:
     """The same for the asynchronous store."""  # P54
-    direct, store = open_store(), AsyncRedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=5000")
-    assert (await store.decide_one(ONE)).admitted
-    for lost in range(1, 4):
+    direct, store = open_store(), RedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=5000")
+    assert (await store.adecide_one(ONE)).admitted
+    for lost in range(1, 3):
         proxy.cut_replies = 1
         with pytest.raises(StoreError, match="is lost"):
-            await store.decide_one(ONE)
+            await store.adecide_one(ONE)
         assert left(direct) == 99 - lost
-    assert (await store.decide_one(ONE)).verdicts()[0].remaining == 95
-    await store.close()
+    assert (await store.adecide_one(ONE)).verdicts()[0].remaining == 96
+    await store.aclose()
 
 
 def test_a_stalled_server_is_given_up_at_the_deadline(open_store: Open, proxy) -> None:
@@ -82,14 +93,14 @@ def test_a_stalled_server_is_given_up_at_the_deadline(open_store: Open, proxy) -
         assert caught.value.transient
         assert clock.monotonic_us() - began_us < 400_000
     proxy.passing.set()
-    assert left(store) <= 100
+    assert recovered(lambda: left(store)) <= 100
     store.close()
 
 
 async def test_a_stalled_server_is_given_up_by_a_coroutine(proxy) -> None:
     """The asynchronous call fails after ``timeout_ms`` too, and the event loop goes on meanwhile."""
-    store = AsyncRedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=150")
-    await store.decide_one(ONE)
+    store = RedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=150")
+    await store.adecide_one(ONE)
     proxy.passing.clear()
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -103,25 +114,25 @@ async def test_a_stalled_server_is_given_up_by_a_coroutine(proxy) -> None:
 
     ticker = asyncio.create_task(tick())
     with pytest.raises(StoreError, match="in time"):
-        await store.decide_one(ONE)
+        await store.adecide_one(ONE)
     assert loop.time() - began < 0.5
     assert ticks >= 3
     ticker.cancel()
     proxy.passing.set()
-    assert (await store.decide_one(ONE)).admitted
-    await store.close()
+    assert (await store.adecide_one(ONE)).admitted
+    await store.aclose()
 
 
 async def test_a_late_event_loop_is_not_a_late_store(server) -> None:
     """Where the loop was held up past the deadline, the reply that lies in the socket is still taken."""
-    store = AsyncRedisStore(server.url.replace("5000", "60"))
-    await store.decide_one(ONE)
-    call = asyncio.create_task(store.decide_one(ONE))
+    store = RedisStore(server.url.replace("5000", "60"))
+    await store.adecide_one(ONE)
+    call = asyncio.create_task(store.adecide_one(ONE))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     threading.Event().wait(0.2)
     assert (await call).verdicts()[0].remaining == 98
-    await store.close()
+    await store.aclose()
 
 
 class LateClock(SystemClock):
@@ -139,14 +150,15 @@ def test_a_late_process_is_not_a_late_store(open_store: Open) -> None:
     """Where the process was held up between sending and receiving, the reply is still taken."""
     store = open_store()
     store.decide_one(ONE)
-    link = store._links.take(SystemClock().monotonic_us() + 1_000_000)
+    (node,) = store._core.router.nodes()
+    link = node.links.take(SystemClock().monotonic_us() + 1_000_000)
     clock = LateClock()
     deadline_us = clock.monotonic_us() + 1_000_000
     link._sock.sendall(b"PING\r\nPING\r\n")
     threading.Event().wait(0.05)
     clock.readings = 1
     assert link.exchange(b"", 2, deadline_us, clock) == [b"PONG", b"PONG"]
-    store._links.give(link)
+    node.links.give(link)
 
 
 def test_connections_closed_while_idle_are_replaced(open_store: Open, server) -> None:
@@ -189,18 +201,18 @@ def test_one_connection_serves_one_thread(open_store: Open) -> None:
 
 async def test_a_cancelled_call_does_not_shift_replies(server) -> None:
     """After a call was cancelled in flight the next one gets its own reply."""
-    store = AsyncRedisStore(server.url)
-    await store.decide_one(ONE)
+    store = RedisStore(server.url)
+    await store.adecide_one(ONE)
     for _ in range(5):
-        call = asyncio.create_task(store.decide_one(ONE))
+        call = asyncio.create_task(store.adecide_one(ONE))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
     counter = COUNTER._replace(prefix=counter_prefix("wire", "other", "token_bucket", "-"))
-    assert (await store.decide_one([(counter, "s", 7)])).verdicts()[0].remaining == 93
-    await store.close()
+    assert (await store.adecide_one([(counter, "s", 7)])).verdicts()[0].remaining == 93
+    await store.aclose()
 
 
 def test_event_loops_have_connections_of_their_own(server) -> None:
@@ -279,16 +291,16 @@ async def test_passwords_and_databases(start_redis) -> None:
         assert not caught.value.transient
         assert "wrong" not in str(caught.value)
         bad.close()
-        waiting = AsyncRedisStore(f"redis://{password}127.0.0.1:{server.port}?timeout_ms=5000")
+        waiting = RedisStore(f"redis://{password}127.0.0.1:{server.port}?timeout_ms=5000")
         with pytest.raises(StoreError) as caught:
-            await waiting.decide_one(ONE)
+            await waiting.adecide_one(ONE)
         assert not caught.value.transient
-        assert not await waiting.warm()
-        await waiting.close()
-    waiting = AsyncRedisStore(f"redis://:p%40ss%3A%2Fw%23rd@127.0.0.1:{server.port}/3?timeout_ms=5000")
-    assert await waiting.warm()
-    assert (await waiting.decide_one(ONE)).verdicts()[0].remaining == 98
-    await waiting.close()
+        assert not await waiting.awarm()
+        await waiting.aclose()
+    waiting = RedisStore(f"redis://:p%40ss%3A%2Fw%23rd@127.0.0.1:{server.port}/3?timeout_ms=5000")
+    assert await waiting.awarm()
+    assert (await waiting.adecide_one(ONE)).verdicts()[0].remaining == 98
+    await waiting.aclose()
     good.close()
     other.close()
 
@@ -310,7 +322,7 @@ def test_plain_keys(open_store: Open, server) -> None:
     assert store.warm()
     store.decide_one(ONE)
     with contextlib.closing(server.client()) as client:
-        assert client.keys() == [b"rl1:wire:{ip:192.0.2.1}:rule:token_bucket:-:0"]
+        assert sorted(client.keys()) == [b"rl1:nodes", b"rl1:wire:{ip:192.0.2.1}:rule:token_bucket:-:0"]
 
 
 def test_a_given_secret_must_be_the_same_everywhere(open_store: Open) -> None:

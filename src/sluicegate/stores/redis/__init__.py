@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sluicegate.stores.redis.async_store import AsyncRedisStore
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.stats import RedisStats
 from sluicegate.stores.redis.store import RedisStore
 
-__all__ = ["AsyncRedisStore", "RedisSettings", "RedisStats", "RedisStore"]
+__all__ = ["RedisSettings", "RedisStats", "RedisStore"]

@@ -9,7 +9,7 @@ from sluicegate.bounds import REDIS_WARM_MS
 from sluicegate.clock import US_PER_MS, Clock
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Answer, Charge, Counter, Done, Receipt, Request, ServerHealth, Single
-from sluicegate.stores.redis.async_store import AsyncRedisStore
+from sluicegate.stores.redis.async_side import AsyncSide
 from sluicegate.stores.redis.core import Core
 from sluicegate.stores.redis.link import ReplyError
 from sluicegate.stores.redis.scripts import LOADED
@@ -41,7 +41,7 @@ class RedisStore:
         self.stats = self._core.stats
         self._calls = self._core.calls
         self._driver = SyncDriver(self._core)
-        self._async = AsyncRedisStore.sharing(self._core)
+        self._async = AsyncSide(self._core)
 
     def __repr__(self) -> str:
         return f"RedisStore({self.settings.address!r}, db={self.settings.db})"
@@ -103,15 +103,15 @@ class RedisStore:
 
     async def adecide(self, requests: Sequence[Request], *, peek: bool = False) -> list[Answer]:
         """``decide`` for coroutines."""
-        return await self._async.decide(requests, peek=peek)
+        return await self._async.perform(self._calls.decide(requests, peek=peek)) if requests else []
 
     async def arefund(self, receipts: Sequence[Receipt]) -> int:
         """``refund`` for coroutines."""
-        return await self._async.refund(receipts)
+        return await self._async.perform(self._calls.refund(receipts)) if receipts else 0
 
     async def areset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """``reset`` for coroutines."""
-        return await self._async.reset(keys)
+        return await self._async.perform(self._calls.reset(keys)) if keys else 0
 
     async def awarm(self) -> bool:
         """``warm`` for coroutines, and connects for the running event loop."""
@@ -123,8 +123,9 @@ class RedisStore:
 
     async def aclose(self) -> None:
         """``close``, for coroutines: the connections of the running event loop are closed when it returns."""
-        await self._async.close()
-        self.close()
+        self._core.close()
+        await self._async.disconnect()
+        self._async.close_soon()
 
     # ------------------------------------------------------------------ the fleet
 

@@ -84,7 +84,10 @@ class SyncDriver:
         """One reply or StoreError per command."""
         group_of_key = self._core.router.group_of_key
         replies: list[Any] = [None] * len(commands)
-        sending = [_Sent(place, command, group_of_key(command.keys[0])) for place, command in enumerate(commands)]
+        sending = [
+            _Sent(place, command, group_of_key(command.keys[0] if command.keys else b""))
+            for place, command in enumerate(commands)
+        ]
         while sending:
             again: list[_Sent] = []
             open_: list[_Exchange] = []
