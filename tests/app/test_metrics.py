@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.app.build import Application, build
 from sluicegate.app.settings import Settings
-from sluicegate.clock import ManualClock
+from sluicegate.app.workers.fleet import fleet_exposition
+from sluicegate.app.workers.messages import Restarts
+from sluicegate.clock import ManualClock, SystemClock
 from sluicegate.doors.listen import Address
 from sluicegate.rules.facts import Facts
 
@@ -26,6 +29,17 @@ async def application(rules: Path) -> Application:
     application = build(settings, rules, ManualClock())
     application.start_gateway(settings.upstreams)
     return application
+
+
+@pytest.fixture
+async def shared(rules: Path) -> AsyncIterator[Application]:
+    """The same with a store over a network, which is absent."""
+    settings = Settings(
+        rules=rules, api=LOOPBACK, store="redis://user:secret@127.0.0.1:9/3?key_secret=0123456789abcdef", nodes=3
+    )
+    application = build(settings, rules, SystemClock())
+    yield application
+    await application.close()
 
 
 def samples(application: Application) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -44,7 +58,7 @@ def value(application: Application, name: str, **labels: str) -> float:
     return found[0]
 
 
-async def test_documented_and_exported_are_the_same(application: Application) -> None:
+async def test_documented_and_exported_are_the_same(application: Application, shared: Application) -> None:
     """Each metric of the program is in docs/metrics.md with its labels, and the page names no other."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
     rows = {
@@ -53,12 +67,17 @@ async def test_documented_and_exported_are_the_same(application: Application) ->
         if len(row) == 4
         for name in re.findall(r"`(\w+)`", row[0])
     }
-    text = application.metrics.exposition()[1].decode()
-    families = set(re.findall(r"^# TYPE (sluicegate_\w+)", text, re.MULTILINE))
+    workers = fleet_exposition(2, frozenset([1]), Restarts())
+    families: set[str] = set()
+    for text in (application.metrics.exposition()[1], shared.metrics.exposition()[1], workers):
+        found = re.findall(r"^# TYPE (sluicegate_\w+)", text.decode(), re.MULTILINE)
+        assert len(set(found)) == len(found), "no name stands for two metrics"
+        families |= set(found)
+        for family in text_string_to_metric_families(text.decode()):
+            for sample in family.samples:
+                if sample.name.startswith("sluicegate_"):
+                    assert set(sample.labels) == rows[sample.name], sample.name
     assert families == set(rows)
-    for name, labels, _ in samples(application):
-        if name.startswith("sluicegate_"):
-            assert set(labels) == rows[name], name
     assert set(re.findall(r"sluicegate_\w+", page)) == set(rows)
 
 
@@ -95,3 +114,23 @@ async def test_labels_do_not_grow_with_traffic(application: Application) -> None
         application.limiter.check(Facts(method="POST", path="/login", ip=f"10.0.{number // 250}.{number % 250}"))
         application.limiter.check(Facts(method="GET", path=f"/{number}", user=str(number)))
     assert application.metrics.exposition()[1].count(b"\n") == before
+
+
+async def test_an_absent_store_is_shown_without_its_secrets(shared: Application) -> None:
+    """T80: decisions go on by policy and are counted as such; neither metrics nor readiness show user, password or secret."""
+    await shared.store_watch.warm()
+    assert (await shared.limiter.acheck(LOGIN)).degraded
+    assert value(shared, "sluicegate_degraded_rules_total", policy="local") == 1
+    assert value(shared, "sluicegate_store_failing") == 1
+    assert value(shared, "sluicegate_store_up", server="127.0.0.1:9") == 0
+    assert value(shared, "sluicegate_fallback_nodes") == 3
+    shared.status.started = True
+    ready, detail = shared.status.ready()
+    assert ready
+    assert detail["store"] == "redis://127.0.0.1:9/3"
+    assert detail["degraded_since"] is not None
+    assert [server["address"] for server in detail["servers"]] == ["127.0.0.1:9"]
+    shown = json.dumps(detail) + shared.metrics.exposition()[1].decode()
+    assert [
+        secret for secret in ("user:", "secret@", ":secret", "key_secret", "0123456789abcdef") if secret in shown
+    ] == []

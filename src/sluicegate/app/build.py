@@ -24,7 +24,6 @@ from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.listen import Address
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
-from sluicegate.stores.base import Store
 from sluicegate.stores.urls import open_store
 
 __all__ = ["Application", "Role", "build"]
@@ -53,7 +52,6 @@ class Application:
         rules: RulesFile,
         ruleset: RuleSet,
         limiter: Limiter,
-        store: Store,
         clock: Clock,
         fleet: Fleet | None = None,
     ) -> None:
@@ -65,7 +63,7 @@ class Application:
         self.headers = RateHeaders(settings.headers)
         self.store_watch = StoreWatch(limiter, settings.store, clock)
         self.status = Status(rules, self.store_watch, clock)
-        self.metrics = Metrics(rules.state, limiter, store, self.status)
+        self.metrics = Metrics(rules.state, limiter, self.status)
         if fleet is not None:
             self.status.worker = fleet.worker
         self.key_sets = KeySets(lambda: limiter.resolver, clock, fetch)
@@ -131,5 +129,5 @@ def build(settings: Settings, rules_path: Path, clock: Clock, fleet: Fleet | Non
     rules = RulesFile(rules_path, clock, None if fleet is None else fleet.rules)
     ruleset = rules.load()
     store = open_store(settings.store, clock, warm=False)
-    limiter = Limiter.from_rules(ruleset, store, clock, base_dir=rules_path.parent)
-    return Application(settings, rules, ruleset, limiter, store, clock, fleet)
+    limiter = Limiter.from_rules(ruleset, store, clock, base_dir=rules_path.parent, nodes=settings.nodes)
+    return Application(settings, rules, ruleset, limiter, clock, fleet)

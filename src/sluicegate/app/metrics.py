@@ -17,12 +17,11 @@ from prometheus_client.registry import Collector
 
 from sluicegate.app.rules_file import RulesState
 from sluicegate.app.status import Status
+from sluicegate.app.store_metrics import store_metrics
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.gateway import Gateway
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.limiter.limiter import Limiter
-from sluicegate.stores.base import Store
-from sluicegate.stores.memory import MemoryStore
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
@@ -32,12 +31,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Metrics(Collector):
     """Reads everything there is. ``doors`` and ``gateway`` are filled in as they are composed."""
 
-    def __init__(self, rules: RulesState, limiter: Limiter, store: Store, status: Status) -> None:
+    def __init__(self, rules: RulesState, limiter: Limiter, status: Status) -> None:
         self.doors: dict[str, HttpDoor] = {}
         self.gateway: Gateway | None = None
         self._rules = rules
         self._limiter = limiter
-        self._store = store
         self._status = status
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -52,10 +50,10 @@ class Metrics(Collector):
         yield from self._process()
         yield from self._rule_file()
         yield from self._decisions()
-        yield from self._counters()
+        yield from store_metrics(self._limiter)
         yield from self._identity()
-        for name, door in self.doors.items():
-            yield from _http(name, door)
+        if self.doors:
+            yield from _http(self.doors)
         if self.gateway is not None:
             yield from _gateway(self.gateway)
 
@@ -85,13 +83,6 @@ class Metrics(Collector):
         text = "What shadow rules would have refused"
         yield _labelled("shadow_refused", text, ("rule",), stats.shadow_refused.copy())
 
-    def _counters(self) -> Iterator[Metric]:
-        store = self._store
-        if isinstance(store, MemoryStore):
-            yield _gauge("store_counters", "Counters held, expired ones that are not swept yet included", len(store))
-            for name, value in store.stats.as_dict().items():
-                yield _counter(f"store_{name}", _STORE_HELP[name], value)
-
     def _identity(self) -> Iterator[Metric]:
         reasons = self._limiter.resolver.stats.as_dict()
         yield _labelled("identity_events", "Statements about clients by what became of them", ("reason",), reasons)
@@ -106,35 +97,41 @@ _DECISIONS: dict[str, str] = {
     "store_errors": "Failed calls of the store",
     "applies": "Changes of rules put in service",
 }
-_STORE_HELP: dict[str, str] = {
-    "decisions": "Requests decided by the store, peeks included",
-    "swept": "Expired counters removed",
-    "evicted_live": "Counters that still mattered, removed because the store was full",
-    "evicted_refusing": "Those of them that were refusing",
-    "carried": "Counters taken over by changed numbers of their rule",
-    "refunds": "Counters given something back",
-    "resets": "Counters forgotten on request",
-}
 
 
-def _http(name: str, door: HttpDoor) -> Iterator[Metric]:
-    stats = door.stats
+def _http(doors: Mapping[str, HttpDoor]) -> Iterator[Metric]:
     requests = {
-        (name, route, str(status)): n for route, counts in stats.requests.items() for status, n in counts.items()
+        (name, route, str(status)): count
+        for name, door in doors.items()
+        for route, counts in door.stats.requests.items()
+        for status, count in counts.items()
     }
     yield _labelled(
         "http_requests", "Answers of the API by route and status", ("listener", "route", "status"), requests
     )
-    yield _gauge("http_connections", "Connections open", len(door.connections), listener=name)
-    bad = {(name, kind): count for kind, count in stats.bad_requests.items()}
-    yield _labelled("http_bad_requests", "Requests refused for their form", ("listener", "kind"), bad)
-    timeouts = {(name, phase): count for phase, count in stats.timeouts.items()}
-    yield _labelled("http_timeouts", "Connections ended for want of time", ("listener", "phase"), timeouts)
-    yield _counter("http_batch_items", "Checks that came in batches", stats.batch_items, listener=name)
-    yield _counter("http_internal_errors", "Faults of this program, answered 500", stats.internal_errors, listener=name)
-    yield _counter("http_connections_refused", "Connections above the limit", stats.connections_refused, listener=name)
-    yield _counter("http_received_bytes", "Bytes read from clients", stats.bytes_in, listener=name)
-    yield _counter("http_sent_bytes", "Bytes written to clients", stats.bytes_out, listener=name)
+    connections = GaugeMetricFamily("sluicegate_http_connections", "Connections open", labels=["listener"])
+    for name, door in doors.items():
+        connections.add_metric([name], len(door.connections))
+    yield connections
+    for table, (label, text) in _HTTP_TABLES.items():
+        values = {(name, key): n for name, door in doors.items() for key, n in getattr(door.stats, table).items()}
+        yield _labelled(f"http_{table}", text, ("listener", label), values)
+    for metric, (field, text) in _HTTP.items():
+        counts = {name: getattr(door.stats, field) for name, door in doors.items()}
+        yield _labelled(f"http_{metric}", text, ("listener",), counts)
+
+
+_HTTP_TABLES: dict[str, tuple[str, str]] = {
+    "bad_requests": ("kind", "Requests refused for their form"),
+    "timeouts": ("phase", "Connections ended for want of time"),
+}
+_HTTP: dict[str, tuple[str, str]] = {
+    "batch_items": ("batch_items", "Checks that came in batches"),
+    "internal_errors": ("internal_errors", "Faults of this program, answered 500"),
+    "connections_refused": ("connections_refused", "Connections above the limit"),
+    "received_bytes": ("bytes_in", "Bytes read from clients"),
+    "sent_bytes": ("bytes_out", "Bytes written to clients"),
+}
 
 
 def _gateway(gateway: Gateway) -> Iterator[Metric]:

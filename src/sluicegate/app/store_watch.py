@@ -70,8 +70,10 @@ class StoreWatch:
         detail: dict[str, Any] = {"store": self.address}
         if self._fleet is not None:
             servers = self.servers()
-            down = [server.since_us for server in servers if server.state == "down"]
-            detail["degraded_since"] = self._time(min(down)) if down else None
+            since_us = [server.since_us for server in servers if server.state == "down"]
+            if self._limiter.failing_since_us is not None:
+                since_us.append(self._limiter.failing_since_us)
+            detail["degraded_since"] = self._time(min(since_us)) if since_us else None
             detail["nodes"] = self._fleet.nodes
             detail["servers"] = [
                 {
