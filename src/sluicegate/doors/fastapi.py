@@ -19,11 +19,10 @@ from sluicegate.clock import US_PER_S
 from sluicegate.doors.asgi import RateLimitMiddleware, RequestLimits
 from sluicegate.doors.asgi.middleware import current
 from sluicegate.doors.asgi.translate import SCOPE_KEY, facts_of
-from sluicegate.doors.web.declared import Limit
+from sluicegate.doors.web.declared import Limit, no_rules
 from sluicegate.errors import MissingExtra, RateLimited
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
-from sluicegate.rules.model import RuleSet
 
 try:
     from fastapi import HTTPException, Response, WebSocketException
@@ -31,7 +30,7 @@ try:
 except ImportError as error:
     raise MissingExtra("fastapi", "sluicegate.doors.fastapi") from error
 
-__all__ = ["Dependency", "Limit", "RateLimitMiddleware", "RequestLimits", "limit"]
+__all__ = ["Dependency", "Limit", "RateLimitMiddleware", "RequestLimits", "limit", "no_rules"]
 
 
 class _HttpRefusal(RateLimited, HTTPException):
@@ -133,5 +132,5 @@ def _retry_after_s(decision: Decision) -> float | None:
 
 
 _POLICY_VIOLATION = 1008
-_in_process = Limiter.from_rules(RuleSet(()))
+_in_process = no_rules()
 """Whose store the limits of applications without the middleware use."""

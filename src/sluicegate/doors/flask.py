@@ -23,7 +23,7 @@ import msgspec
 from sluicegate.bounds import WSGI_HELD_MAX
 from sluicegate.doors.web.answers import Reply, bad_request
 from sluicegate.doors.web.callables import is_async, no_awaitable, require_plain
-from sluicegate.doors.web.declared import Limit, stack
+from sluicegate.doors.web.declared import Limit, no_rules, stack
 from sluicegate.doors.web.door import Asked, Door
 from sluicegate.doors.web.environ import ENVIRON_KEY, environ_facts
 from sluicegate.doors.web.hold import Holder
@@ -31,14 +31,13 @@ from sluicegate.doors.web.request import RequestLimits
 from sluicegate.errors import ConfigurationError, InvalidRequest, MissingExtra
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.facts import Facts
-from sluicegate.rules.model import RuleSet
 
 try:
     from flask import Blueprint, Flask, Response, current_app, g, request
 except ImportError as error:
     raise MissingExtra("flask", "sluicegate.doors.flask") from error
 
-__all__ = ["Limit", "RateLimit", "RequestLimits"]
+__all__ = ["Limit", "RateLimit", "RequestLimits", "no_rules"]
 
 F = TypeVar("F")
 _MARK = "__sluicegate_flask__"
@@ -47,7 +46,8 @@ _MARK = "__sluicegate_flask__"
 class RateLimit:
     """Limits Flask applications.
 
-    ``limiter``: rules or a quota for every request; None: none, and the limits beside views count in this process. ``default``: quotas
+    ``limiter``: rules or a quota for every request; ``no_rules(store)`` for limits beside views only, which None means with
+    counters in this process. ``default``: quotas
     for every route that has no limit of its own, each route counted apart. ``per`` or ``key``: whose a request is for the defaults and
     for limits that do not say it themselves; ``key`` is a plain function of the request. ``identify``, ``headers``,
     ``retry_jitter_s``, ``random``: see ``Door``; functions get the request. ``on_refused``: called with the ``RequestLimits`` of a refused
@@ -74,7 +74,7 @@ class RateLimit:
     ) -> None:
         require_plain("key", key, "this extension")
         require_plain("on_refused", on_refused, "this extension")
-        limiter = limiter or Limiter.from_rules(RuleSet(()))
+        limiter = no_rules() if limiter is None else limiter
         keyed = limiter._live.keyed is not None
         self.door = Door(
             limiter,

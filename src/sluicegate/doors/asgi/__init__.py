@@ -15,7 +15,7 @@ from __future__ import annotations
 from sluicegate.doors.asgi.decorator import limit
 from sluicegate.doors.asgi.middleware import RateLimitMiddleware
 from sluicegate.doors.asgi.translate import SCOPE_KEY
-from sluicegate.doors.web.declared import Limit
+from sluicegate.doors.web.declared import Limit, no_rules
 from sluicegate.doors.web.request import RequestLimits
 
-__all__ = ["SCOPE_KEY", "Limit", "RateLimitMiddleware", "RequestLimits", "limit"]
+__all__ = ["SCOPE_KEY", "Limit", "RateLimitMiddleware", "RequestLimits", "limit", "no_rules"]

@@ -1,7 +1,8 @@
 """One request and its answer: ``send`` and ``receive`` as the application gets them, and how the door itself answers.
 
-Both exchanges offer the same: ``send``, ``receive``, ``begun`` (the answer has begun, so it can no longer be another one), ``answer``
-(the door's reply) and ``delegate`` (an application's reply).
+Both exchanges offer the same: ``send``, ``receive``, ``begun`` (the answer has begun, so it can no longer be another one), ``dropped``
+(the application's answer was an error of its own making, and is to be replaced), ``answer`` (the door's reply) and ``delegate``
+(an application's reply).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ __all__ = ["Exchange", "HttpExchange", "SocketExchange"]
 
 _HTTP_RESPONSE = "websocket.http.response"
 _POLICY_VIOLATION = 1008
+_SERVER_ERROR = 500
 
 
 class Exchange(Protocol):
@@ -26,6 +28,7 @@ class Exchange(Protocol):
     limits: RequestLimits
     scope: Scope
     begun: bool
+    dropped: bool
 
     async def send(self, message: Message, /) -> None: ...
     @property
@@ -35,9 +38,13 @@ class Exchange(Protocol):
 
 
 class HttpExchange:
-    """An HTTP request. Messages of the answer's body, trailers and interim answers pass as they are."""
+    """An HTTP request. Messages of the answer's body, trailers and interim answers pass as they are.
 
-    __slots__ = ("_door", "_send", "begun", "limits", "receive", "scope")
+    A limit beside a route tells of a refusal by an exception. Where the application's own error handling makes a 500 of it before
+    it comes here, that answer is dropped.
+    """
+
+    __slots__ = ("_answering", "_door", "_send", "begun", "dropped", "limits", "receive", "scope")
 
     def __init__(self, door: Door, limits: RequestLimits, scope: Scope, receive: Receive, send: Send) -> None:
         self._door = door
@@ -45,21 +52,32 @@ class HttpExchange:
         self.limits = limits
         self.scope = scope
         self.receive = receive
+        self._answering = False
         self.begun = False
+        self.dropped = False
 
     async def send(self, message: Message, /) -> None:
         if message["type"] == "http.response.start":
+            if self.limits.refused is not None and message["status"] == _SERVER_ERROR and not self._answering:
+                self.dropped = True
+                return
             self.begun = True
             message = headed(self._door, self.limits, message)
+        elif self.dropped:
+            return
         await self._send(message)
 
     async def answer(self, reply: Reply) -> None:
+        self._answering = True
+        self.dropped = False
         # The body of a refused request is not read; the server closes the connection or throws the body away.
         await self.send({"type": "http.response.start", "status": reply.status, "headers": _entity(reply)})
         body = b"" if self.scope["method"] == "HEAD" else reply.body
         await self._send({"type": "http.response.body", "body": body})
 
     async def delegate(self, app: App) -> None:
+        self._answering = True
+        self.dropped = False
         await app(self.scope, self.receive, self.send)
 
 
@@ -71,7 +89,18 @@ class SocketExchange:
     application it has disconnected.
     """
 
-    __slots__ = ("_admits", "_closed", "_connected", "_door", "_receive", "_send", "begun", "limits", "scope")
+    __slots__ = (
+        "_admits",
+        "_closed",
+        "_connected",
+        "_door",
+        "_receive",
+        "_send",
+        "begun",
+        "dropped",
+        "limits",
+        "scope",
+    )
 
     def __init__(
         self,
@@ -91,6 +120,7 @@ class SocketExchange:
         self.limits = limits
         self.scope = scope
         self.begun = False
+        self.dropped = False
 
     async def send(self, message: Message, /) -> None:
         if self._closed:

@@ -119,6 +119,8 @@ class RateLimitMiddleware:
         token = current.set(Current(self, limits, scope))
         try:
             await self.app(scope, exchange.receive, exchange.send)
+            if exchange.dropped:
+                await self._refuse(exchange)
         except RateLimited:
             # A limit beside a route refused. Somebody else's RateLimited, or one after the answer began, is not ours to tell.
             if limits.refused is None or exchange.begun:

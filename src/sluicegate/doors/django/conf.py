@@ -19,11 +19,11 @@ from django.utils.module_loading import import_string
 
 from sluicegate.bounds import WSGI_HELD_MAX
 from sluicegate.doors.web.callables import is_async
+from sluicegate.doors.web.declared import no_rules
 from sluicegate.doors.web.door import Door
 from sluicegate.doors.web.hold import Holder
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.limiter import Limiter
-from sluicegate.rules.model import RuleSet
 
 __all__ = ["Configured", "configured", "get_limiter", "reset"]
 
@@ -112,7 +112,7 @@ def _limiter(given: Mapping[str, Any]) -> Limiter:
         if rules:
             _made[key] = Limiter.from_file(rules, store, namespace=namespace)
         else:
-            _made[key] = Limiter.from_rules(RuleSet(()), store, namespace=namespace)
+            _made[key] = no_rules(store, namespace=namespace)
     return _made[key]
 
 

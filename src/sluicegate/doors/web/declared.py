@@ -15,14 +15,16 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from sluicegate.clock import Clock
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.keyed import KEY_DIMENSION
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.identity import IdentityConfig
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import RuleSet
+from sluicegate.stores.base import Store
 
-__all__ = ["DEFAULT_NAME", "Limit", "Stacked", "limits_on", "stack"]
+__all__ = ["DEFAULT_NAME", "Limit", "Stacked", "limits_on", "no_rules", "stack"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -128,6 +130,11 @@ class Limit:
 
     def __repr__(self) -> str:
         return f"Limit({self.quota!r}, per={list(self.per)!r}, name={self.name!r})"
+
+
+def no_rules(store: Store | str = "memory://", clock: Clock | None = None, *, namespace: str = "default") -> Limiter:
+    """A limiter without rules, for applications that have only limits beside routes: where those count, and by which clock."""
+    return Limiter.from_rules(RuleSet(()), store, clock, namespace=namespace)
 
 
 class Stacked(NamedTuple):

@@ -153,7 +153,7 @@ class Door:
             self._warned = True
             _log.warning(
                 "a request has no client address, so limits by address do not apply to it; behind a proxy on a Unix "
-                "socket, set identity.trusted_peers: [unix] in the rules"
+                "socket, set identity.trusted_peers: [unix] and identity.ip.header in the rules"
             )
 
     # ------------------------------------------------------------------ limits beside routes
@@ -191,8 +191,10 @@ class Door:
 
     def told(self, limits: RequestLimits) -> Decision | None:
         """What the client is told: the decision, on a refusal with jitter; the same however often it is asked for."""
-        decision = limits.told or limits.decision
-        if decision is not None and not decision.allowed and self._jitter_s and limits.told is None:
+        if limits.told is not None:
+            return limits.told
+        decision = limits.decision
+        if self._jitter_s and decision is not None and not decision.allowed:
             decision = limits.told = delayed(decision, self._random, self._jitter_s)
         return decision
 

@@ -24,7 +24,7 @@ class Holder:
         self._lock = threading.Lock()
 
     def admit(self, limits: RequestLimits, asked: Asked) -> Decision:
-        """Decide what is asked; a refusal of ours is what is returned where too many wait, and nothing is charged then."""
+        """Decide what is asked. Where too many wait the request is refused; its slot in the queue may be lost."""
         decision = limits.decide(*asked)
         if not decision.delay_us:
             return decision

@@ -1,0 +1,186 @@
+"""Who a client is behind the Python doors: the peer of the connection, unless a trusted peer says otherwise."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sluicegate.doors.asgi import RateLimitMiddleware, RequestLimits, limit
+from sluicegate.doors.wsgi import RateLimitMiddleware as WsgiMiddleware
+from sluicegate.errors import ConfigurationError
+from sluicegate.limiter.limiter import Limiter
+
+Make = Callable[..., Limiter]
+Ask = Callable[..., Awaitable[httpx.Response]]
+
+PER_USER = """
+identity: {trusted_peers: [10.0.0.0/8], user: {header: X-User-Id}}
+rules: [{name: each, per: {first_of: [user, ip]}, quota: 2/minute}]
+"""
+
+
+async def who(request: Request) -> Response:
+    """Shows who the door thinks is asking."""
+    limits: RequestLimits = request.state.rate_limit
+    return JSONResponse({"ip": limits.facts.ip, "user": limits.facts.user, "tier": limits.facts.tier})
+
+
+def site(limiter: Limiter, **options: Any) -> Any:
+    """An application that shows the client."""
+    return RateLimitMiddleware(Starlette(routes=[Route("/", who)]), limiter, **options)
+
+
+@pytest.mark.parametrize("field", ["X-Forwarded-For", "Forwarded", "X_FORWARDED_FOR", "X-Real-IP", "X-User-Id"])
+async def test_headers_of_strangers_are_not_believed(by_rules: Make, ask: Ask, field: str) -> None:
+    """P87, P89: whoever rotates a header with every request stays one client, and cannot pass for somebody else."""
+    app = site(by_rules(PER_USER))
+    answers = [await ask(app, headers={field: f"192.0.2.{number}"}) for number in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
+    assert answers[0].json()["ip"] == "203.0.113.9"
+    assert (await ask(app, peer="192.0.2.1")).status_code == 200
+
+
+async def test_a_trusted_proxy_names_its_clients(by_rules: Make, ask: Ask) -> None:
+    """From a trusted peer the chain is walked from the right, and the user it vouches for counts."""
+    app = site(by_rules(PER_USER))
+    forwarded = {"X-Forwarded-For": "1.2.3.4, 198.51.100.7, 10.9.9.9"}
+    assert (await ask(app, peer="10.0.0.1", headers=forwarded)).json()["ip"] == "198.51.100.7"
+    user = {"X-User-Id": "ann", **forwarded}
+    assert [(await ask(app, peer="10.0.0.1", headers=user)).status_code for _ in range(3)] == [200, 200, 429]
+
+
+async def test_a_quota_counts_networks_of_ipv6(by_quota: Make, ask: Ask) -> None:
+    """A /64 is one client, and the two spellings of an IPv4 address are one."""
+    app = site(by_quota("2/minute"))
+    peers = ["2001:db8::1", "2001:db8::ffff", "2001:db8:0:0:1::"]
+    assert [(await ask(app, peer=peer)).status_code for peer in peers] == [200, 200, 429]
+    assert [(await ask(app, peer=peer)).status_code for peer in ("1.2.3.4", "::ffff:1.2.3.4", "1.2.3.4")] == [
+        200,
+        200,
+        429,
+    ]
+
+
+async def test_the_application_may_vouch_for_the_user(by_rules: Make, ask: Ask) -> None:
+    """``identify``, sync or async, adds what the application has verified itself; None adds nothing."""
+
+    async def identify(scope: Any) -> dict[str, str] | None:
+        session = dict(scope["headers"]).get(b"cookie", b"").decode()
+        return {"user": session, "tier": "paid"} if session else None
+
+    limiter = by_rules(
+        "tiers: {default: free, names: [free, paid]}\n"
+        "rules: [{name: each, per: {first_of: [user, ip]}, quota: {free: 1/minute, paid: 3/minute}}]"
+    )
+    for function in (identify, lambda scope: {"user": "bob", "tier": "paid"}):
+        app = site(limiter, identify=function)
+        statuses = [(await ask(app, headers={"Cookie": "ann"})).status_code for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+    app = site(limiter, identify=identify)
+    assert [(await ask(app)).status_code for _ in range(2)] == [200, 429]
+
+
+async def test_what_is_vouched_for_holds_for_limits_beside_routes(by_rules: Make, ask: Ask) -> None:
+    """A limit per user counts the user that ``identify`` named."""
+
+    @limit("1/minute", per="user")
+    async def endpoint(request: Request) -> Response:
+        return JSONResponse({})
+
+    app = RateLimitMiddleware(
+        Starlette(routes=[Route("/", endpoint)]),
+        by_rules("rules: [{name: all, quota: 50/second}]"),
+        identify=lambda scope: {"user": dict(scope["headers"])[b"cookie"].decode()},
+    )
+
+    async def status(user: str) -> int:
+        return (await ask(app, headers={"Cookie": user})).status_code
+
+    assert [await status("ann"), await status("bob"), await status("ann")] == [200, 200, 429]
+
+
+async def test_keys_of_a_quota(by_quota: Make, ask: Ask) -> None:
+    """P74: a key function gives each client a counter of its own; None counts nothing; anything but a text is an error."""
+
+    async def key(scope: Any) -> str | None:
+        return dict(scope["headers"]).get(b"x-key", b"").decode() or None
+
+    app = site(by_quota("1/minute"), key=key)
+
+    async def status(**headers: str) -> int:
+        return (await ask(app, headers=headers)).status_code
+
+    assert [await status(x_key="ignored")] == [200]
+    assert [(await ask(app, headers={"X-Key": name})).status_code for name in ("a", "a", "b")] == [200, 429, 200]
+    assert [(await ask(app)).status_code for _ in range(3)] == [200, 200, 200]
+    with pytest.raises(ConfigurationError, match="key"):
+        await ask(site(by_quota("1/minute"), key=lambda scope: 17))
+    assert (await ask(site(by_quota("1/minute"), key=lambda scope: ""))).status_code == 400
+
+
+@pytest.mark.parametrize(("gives", "problem"), [({"usr": "x"}, "no fact"), (["user"], "mapping")])
+async def test_what_identify_gives_is_checked(by_rules: Make, ask: Ask, gives: Any, problem: str) -> None:
+    """A name that is no fact would be ignored silently; it is an error."""
+    app = site(by_rules("rules: [{name: all, quota: 5/second}]"), identify=lambda scope: gives)
+    with pytest.raises(ConfigurationError, match=problem):
+        await ask(app)
+
+
+async def test_unix_sockets(by_rules: Make, wire: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A peer on a Unix socket is believed where the rules trust it; a TCP peer without an address never passes for one."""
+    trusting = by_rules(
+        "identity: {trusted_peers: [unix], ip: {header: X-Forwarded-For}, user: {header: X-User-Id}}\nrules: [{name: each, per: [user], quota: 5/minute}]"
+    )
+    app = site(trusting)
+    headers = [(b"x-user-id", b"ann"), (b"x-forwarded-for", b"198.51.100.7")]
+    local = wire(client=None, server=("/run/app.sock", None), headers=headers)
+    await local.run(app)
+    assert b'"ip":"198.51.100.7","user":"ann"' in local.sent[1]["body"]
+    left = wire(client=None, server=("127.0.0.1", 80), headers=headers)
+    await left.run(app)
+    assert b'"ip":null,"user":null' in left.sent[1]["body"]
+
+
+async def test_a_quota_without_an_address_warns_once(
+    by_quota: Make, wire: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where no client has an address a limit by address cannot apply, and the log says so, once."""
+    app = site(by_quota("1/minute"))
+    with caplog.at_level(logging.WARNING, "sluicegate.doors"):
+        for _ in range(3):
+            request = wire(client=None, server=("/run/app.sock", None))
+            await request.run(app)
+            assert request.sent[0]["status"] == 200
+    assert [record.name for record in caplog.records] == ["sluicegate.doors"]
+
+
+def test_wsgi_identity(by_rules: Make, call_wsgi: Any) -> None:
+    """Under WSGI the same holds: strangers' headers do not count, a trusted proxy's do, an empty address is a Unix socket."""
+    seen: list[Any] = []
+
+    def application(environ: Any, start_response: Any) -> list[bytes]:
+        seen.append(environ["sluicegate.rate_limit"].facts)
+        start_response("200 OK", [])
+        return [b""]
+
+    app = WsgiMiddleware(application, by_rules(PER_USER))
+    headers = {"HTTP_X_USER_ID": "ann", "HTTP_X_FORWARDED_FOR": "1.2.3.4, 198.51.100.7"}
+    call_wsgi(app, **headers)
+    call_wsgi(app, peer="10.0.0.1", **headers)
+    assert [(facts.ip, facts.user) for facts in seen] == [("203.0.113.9", None), ("198.51.100.7", "ann")]
+    unix = WsgiMiddleware(
+        application,
+        by_rules(
+            "identity: {trusted_peers: [unix], ip: {header: X-Forwarded-For}}\nrules: [{name: a, per: [ip], quota: 5/minute}]"
+        ),
+    )
+    call_wsgi(unix, peer="", **headers)
+    assert seen[-1].ip == "198.51.100.7"
