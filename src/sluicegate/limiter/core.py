@@ -224,8 +224,8 @@ class Core(Locked):
 def answers_of(error: StoreError, count: int) -> Sequence[Answer | StoreError]:
     """What a failed batch of ``count`` requests has for each: an answer, or why there is none."""
     cause = error.cause if isinstance(error, PartlyDecided) else error
-    if isinstance(cause, PartlyReached) and count > 1:
-        # It speaks of the counters of one request, and nobody knows which.
+    if isinstance(cause, PartlyReached):
+        # It speaks of the counters of one request, and of a batch nobody knows which; what it charged was given back.
         cause = StoreError(str(cause), transient=cause.transient)
     if not isinstance(error, PartlyDecided):
         return [cause] * count

@@ -88,22 +88,25 @@ class Fallback:
         known, how = _by_policy(request, terms_of, error)
         places = [place for place, word in enumerate(how) if word in (LOCAL, STICKY)]
         before = {} if held is None else held.found(places)
-        places = [place for place in places if place not in before]
         refused = any(
             verdict is CLOSED_VERDICT or not (charge[0].shadow or word is not None or verdict.outcome is ALLOWED)
             for verdict, word, charge in zip(known, how, request, strict=True)
         ) or any(verdict.outcome is not ALLOWED for verdict in before.values())
-        answer = self._count(request, places, terms_of, peek=peek or refused)
-        found = {**before, **({} if answer is None else dict(zip(places, answer.verdicts(), strict=True)))}
+        fresh = [place for place in places if place not in before]
+        answer = self._count(request, fresh, terms_of, peek=peek or refused)
+        refused = refused or (answer is not None and not answer.admitted)
+        if refused and held is not None and held.answer.admitted:
+            # As nothing is charged in the end, it is shown how the counters stand without this request.
+            self.handover.undo(held)
+            shown = self._count(request, list(before), terms_of, peek=True)
+            before = {} if shown is None else dict(zip(before, shown.verdicts(), strict=True))
+        found = {**before, **({} if answer is None else dict(zip(fresh, answer.verdicts(), strict=True)))}
         for place, verdict in found.items():
             counter, _, cost = request[place]
             known[place] = as_local(verdict, cost, counter.spec.capacity)
-        admitted = not refused and (answer is None or answer.admitted)
         reached = cast("Sequence[Receipt]", error.receipts) if isinstance(error, PartlyReached) else ()
         now_us = self._time_of(error) if answer is None else answer.now_us
-        if not admitted:
-            if held is not None:
-                self.handover.undo(held)
+        if refused:
             return FallbackAnswer(False, now_us, tuple(known), tuple(how)), reached
         if not peek:
             for place in found:
