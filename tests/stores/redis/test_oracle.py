@@ -230,3 +230,8 @@ def test_each_alone(open_store: Callable[[ManualClock], RedisStore], family: int
             )
         )
     compare(open_store(clock), clock, history)
+
+
+def test_a_refund_before_its_calendar_window(open_store: Callable[[ManualClock], RedisStore]) -> None:
+    """A charge is given back in its window also where the clock was set back by days, before that window."""
+    compare(open_store(clock := ManualClock()), clock, [(0, "decide", [(8, 0, 1)]), (-2 * DAY, "refund", [])])

@@ -16,6 +16,7 @@ from sluicegate.bounds import CLOCK_BEHIND_US_MAX
 from sluicegate.clock import ManualClock
 from sluicegate.errors import PartlyDecided, StoreError
 from sluicegate.limiter import Limiter
+from sluicegate.limiter.calls import verdict_of
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.redis import RedisStore
@@ -166,12 +167,11 @@ def test_a_limiter_degrades_the_poisoned_request_only(open_store: Open, client) 
     assert [d.degraded for d in (good, bad, again)] == [False, True, False]
     assert (good.remaining, again.remaining) == (4, 3)
     counter = charge[0]
-    singles = limiter.decide_counters([(counter, "a", 1), (counter, charge[1], 1), (counter, "a", 1)])
+    charges = [(counter, "a", 1), (counter, charge[1], 1), (counter, "a", 1)]
+    singles = limiter.decide_counters(charges)
     assert singles.degraded
-    assert [counter.spec.verdict(state, singles.now_us, 1, ok).remaining for ok, state in singles.singles][::2] == [
-        4,
-        3,
-    ]
+    verdicts = [verdict_of(made, single, singles.now_us) for made, single in zip(charges, singles.singles, strict=True)]
+    assert [verdict.remaining for verdict in verdicts][::2] == [4, 3]
     assert (limiter.stats.store_errors, limiter.stats.degraded) == (2, 2)
 
 

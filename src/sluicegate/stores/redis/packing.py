@@ -166,7 +166,9 @@ class Packing:
         """The command that gives these charges back, at most ``REDIS_BATCH_MAX``."""
         call = _Call(self, guess_us)
         for counter, _, cost, charged_us in receipts:
-            call.message += (call.place(counter, cost), charged_us)
+            calendar = self.form(counter).calendar
+            window_us = (0, 0) if calendar is None else calendar.bounds_us(charged_us)
+            call.message += (call.place(counter, cost), charged_us, *window_us)
         keys = [self.key(receipt.counter, receipt.subject) for receipt in receipts]
         return Command(REFUND, keys, call.arguments())
 

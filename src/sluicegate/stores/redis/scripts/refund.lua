@@ -1,13 +1,14 @@
 -- Gives charges back by their receipts, each on its own.
 --
--- KEYS: one per receipt. ARGV: see call.lua; after its own numbers `message` holds per receipt its form's place and the time of the charge.
+-- KEYS: one per receipt. ARGV: see call.lua; after its own numbers `message` holds per receipt its form's place, the time of the charge, and
+-- start and end of the calendar window of that time (0 for other counters).
 -- Reply: now in eight bytes, the number of counters changed in four, the text of the last error. A counter that is gone, or was made after the charge, gets
 -- nothing back. now alone: a calendar did not reach now, and nothing was done.
 
 local changed, problem = 0, ''
 for i = 1, #KEYS do
-  local key, charged_us = KEYS[i], message[2 * i + 3]
-  local d = form_at(message[2 * i + 2], forms, now, hold_ms)
+  local key, charged_us = KEYS[i], message[4 * i + 1]
+  local d = form_at(message[4 * i], forms, now, hold_ms)
   local algorithm
   if d[1] == 1 or d[1] == 2 then
     algorithm = make_bucket(d[1] == 2)
@@ -34,7 +35,7 @@ for i = 1, #KEYS do
         end
       end
       if state and state.born <= charged_us then
-        local after = algorithm.refund(d, state, charged_us)
+        local after = algorithm.refund(d, state, charged_us, message[4 * i + 2], message[4 * i + 3])
         if after ~= state then
           algorithm.write(d, key, after)
           changed = changed + 1

@@ -87,20 +87,14 @@ local function make_fixed()
     return state_of(start, math.min(count + d[7], d[6]), s)
   end
 
-  function fixed.refund(d, s, charged_us)
-    local start = s.n[1]
-    local stop
-    if start == d.start then
-      stop = d.stop
-    elseif start == d.stop then
-      stop = d.next_stop
-    elseif start > now and d[10] >= 0 then
-      stop = start + d[9]
-    else
-      return s
+  -- first_us, stop_us: the window of the charge, where it is one of a calendar.
+  function fixed.refund(d, s, charged_us, first_us, stop_us)
+    if d[10] >= 0 then
+      first_us = charged_us - (charged_us - d[10]) % d[9]
+      stop_us = first_us + d[9]
     end
-    if start <= charged_us and charged_us < stop and s.n[2] > 0 then
-      return state_of(start, math.max(s.n[2] - d[7], 0), s)
+    if s.n[1] == first_us and now < stop_us and s.n[2] > 0 then
+      return state_of(first_us, math.max(s.n[2] - d[7], 0), s)
     end
     return s
   end
