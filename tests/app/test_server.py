@@ -238,8 +238,13 @@ def test_port_in_use(start: Start, rules: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--workers", "2"), ("workers is 2", "memory://", "each worker would admit the whole limit")),
-        (("--workers", "0"), ("workers must be >= 1, got 0",)),
+        (("--workers", "2", "--store", "memory://"), ("workers is 2", "memory://", "the whole limit", "embedded://")),
+        (("--workers", "2", "--store", "MEMORY:"), ("workers is 2", "each worker would admit the whole limit")),
+        (("--workers", "0"), ("workers must be 1 to 512, got 0",)),
+        (("--workers", "513"), ("workers must be 1 to 512, got 513",)),
+        (("--nodes", "0"), ("nodes must be 1 to 100000, got 0",)),
+        (("--store", "embedded://host"), ("embedded:// takes no host",)),
+        (("--store", "embedded://", "--data", "x" * 120), ("--data", "too long a path")),
         (("--store", "redis://localhost:99999"), ("store: ", "port")),
         (("--store", "memory://?size=3"), ("size", "max_counters")),
         (("--api", "0.0.0.0:0"), ("0.0.0.0:0", "--api-token")),

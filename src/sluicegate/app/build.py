@@ -129,5 +129,5 @@ def build(settings: Settings, rules_path: Path, clock: Clock, fleet: Fleet | Non
     rules = RulesFile(rules_path, clock, None if fleet is None else fleet.rules)
     ruleset = rules.load()
     store = open_store(settings.store, clock, warm=False)
-    limiter = Limiter.from_rules(ruleset, store, clock, base_dir=rules_path.parent, nodes=settings.nodes)
+    limiter = Limiter.from_rules(ruleset, store, clock, base_dir=rules_path.parent, nodes=settings.nodes_min)
     return Application(settings, rules, ruleset, limiter, clock, fleet)

@@ -31,8 +31,8 @@ def is_embedded(url: str) -> bool:
 class Settings:
     """One server. Raises ConfigurationError where the values contradict each other.
 
-    ``nodes``: the least number of processes that are assumed to share the limits, ``workers`` or more; each divides by as many at least
-    while the store is down.
+    ``nodes``: the least number of processes that are assumed to share the limits; each divides by as many at least while the store
+    is down.
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
     ``gateway``, ``api``, ``health``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
     gateway, starts the demo backend. ``not_built``: roles that were asked for and are not in this version.
@@ -71,6 +71,11 @@ class Settings:
             raise ConfigurationError(
                 f"the decision API at {self.api} can be reached from other machines: set --api-token (or SLUICEGATE_API_TOKEN)"
             )
+
+    @property
+    def nodes_min(self) -> int:
+        """``nodes``, and never fewer than there are workers."""
+        return max(self.nodes, self.workers)
 
     @property
     def supervised(self) -> bool:

@@ -44,14 +44,14 @@ class RunDirectory:
         )
         if longest > UNIX_PATH_BYTES_MAX:
             raise ConfigurationError(
-                f"data: {data} is too long a path: sockets are made in {self.path}, and a socket's path has at most "
+                f"--data {data} is too long a path: sockets are made in {self.path}, and a socket's path has at most "
                 f"{UNIX_PATH_BYTES_MAX} bytes"
             )
         try:
             run.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Whoever may write here may put a socket of their own in the place of ours.
             if run.is_symlink() or run.stat().st_uid != os.geteuid():
-                raise ConfigurationError(f"data: {run} belongs to another user; choose another --data")
+                raise ConfigurationError(f"--data: {run} belongs to another user; choose another")
             run.chmod(0o700)
             self._lock = _lock(run / "lock", data)
             for left in run.iterdir():
@@ -59,7 +59,7 @@ class RunDirectory:
                     shutil.rmtree(left)
             self.path.mkdir(mode=0o700)
         except OSError as error:
-            raise ConfigurationError(f"data: cannot use {error.filename or run}: {error.strerror}") from error
+            raise ConfigurationError(f"--data: cannot use {error.filename or run}: {error.strerror}") from error
 
     def close(self) -> None:
         """Remove the directory and let go of the lock. The lock's file stays: another process may hold it open already."""
@@ -75,7 +75,7 @@ def _lock(path: Path, data: Path) -> int:
         holder = os.read(descriptor, 20).decode("ascii", "replace").strip()
         os.close(descriptor)
         raise ConfigurationError(
-            f"data: {data} is in use by another sluicegate (process {holder or 'unknown'}); give each its own --data"
+            f"--data {data} is in use by another sluicegate (process {holder or 'unknown'}); give each its own --data"
         ) from None
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)

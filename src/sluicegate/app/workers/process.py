@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sluicegate.app.workers import child
 from sluicegate.app.workers.messages import Failed, FromSupervisor, Ready, Start, encode, from_worker
 from sluicegate.bounds import WORKER_MESSAGE_BYTES_MAX, WORKER_START_S
 from sluicegate.errors import ConfigurationError, InternalError
@@ -45,7 +46,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, *_interpreter_flags(), "-m", "sluicegate.app.workers.child", str(theirs.fileno()),
+                sys.executable, *_interpreter_flags(), "-m", child.__name__, str(theirs.fileno()),
                 f"worker-{start.worker}-of-{start.workers}",
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno(), *start.sockets.values()],
                 process_group=0, env=_environment(),
