@@ -68,7 +68,7 @@ def refusal(server: Any) -> str:
 
 
 def test_the_limit_is_the_limit_whatever_the_number_of_workers(start: Start, watch: Any, rules: Path) -> None:
-    """Four workers admit together exactly what one would, from connections that reached several; the end leaves nothing.  # P51 P64"""
+    """Four workers admit together exactly what one would, from connections that reached several; the end leaves nothing.  # P64"""
     server = start(*UP, *PATIENT, "--workers", "4", "--rules", str(rules))
     watched = watch(server)
     assert len(watched.children()) == 5
