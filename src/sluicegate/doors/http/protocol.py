@@ -27,6 +27,7 @@ from typing import Final, cast
 from sluicegate.bounds import DECISION_S_MAX, HTTP_LINGER_BYTES_MAX, HTTP_WRITE_BYTES_MAX
 from sluicegate.doors.connections import NEVER_S
 from sluicegate.doors.http.chunked import ChunkedBody
+from sluicegate.doors.http.due import Due
 from sluicegate.doors.http.faults import fault_reply
 from sluicegate.doors.http.head import CHUNKED, BadHead
 from sluicegate.doors.http.respond import CONTINUE, Reply, frame, problem_reply
@@ -49,29 +50,6 @@ class _Phase(IntEnum):
 
 
 _PHASE_NAMES: Final = ("idle", "head", "body", "write", "linger", "answer")
-
-
-class Due:
-    """An answer that is due; calling it gives the answer (see ``site.Answer``).
-
-    ``head``: of its request; None where the answer belongs to no parsed request. ``last``: the connection ends with it.
-    """
-
-    __slots__ = ("_protocol", "head", "last", "reply")
-
-    def __init__(self, protocol: HttpProtocol, head: KnownHead | None, *, last: bool) -> None:
-        self._protocol = protocol
-        self.head = head
-        self.last = last
-        self.reply: Reply | None = None
-
-    def __call__(self, reply: Reply) -> None:
-        if self.reply is None:
-            self.reply = reply
-            if self.head is not None:
-                counts = self.head.counts
-                counts[reply[0]] = counts.get(reply[0], 0) + 1
-            self._protocol.answered(self)
 
 
 class HttpProtocol(asyncio.Protocol):
