@@ -24,6 +24,7 @@ from sluicegate.stores.locks import Locked
 __all__ = ["Breaker"]
 
 _FAILURE, _SUCCESS = 2, 1
+_NEVER_US: Final = -(1 << 62)
 _OPENS_AT: Final = _FAILURE * BREAKER_FAILURES
 
 
@@ -56,7 +57,7 @@ class Breaker(Locked):
         self.since_us = self._clock.monotonic_us()
         self.error: str | None = None
         self._weight = 0
-        self._counted_us = -1
+        self._counted_us = _NEVER_US
         self._next_us = 0
         self._pause_us = 0
         self._probing = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -50,7 +49,7 @@ class AsyncSide(Locked):
 
     def _renew_lock(self) -> None:
         super()._renew_lock()
-        self._sides: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSide] = weakref.WeakKeyDictionary()
+        self._sides: dict[asyncio.AbstractEventLoop, LoopSide] = {}
 
     def submit(self, request: Request, done: Done, *, peek: bool) -> None:
         """See ``AsyncStore.submit``."""
@@ -125,6 +124,8 @@ class AsyncSide(Locked):
         side = self._sides.get(loop)
         if side is None:
             with self._lock:
+                for ended in [loop for loop in self._sides if loop.is_closed()]:
+                    del self._sides[ended]
                 side = self._sides[loop] = LoopSide(self._core, loop)
         return side
 

@@ -106,11 +106,18 @@ class Core:
     def riders_for(self, node: Node) -> list[Rider]:
         """The riders to be sent along with commands to this server."""
         now_us = self.clock.monotonic_us()
-        router = self.router
-        found = self.riders.take(now_us, lambda key: router.node_of(router.group_of_key(key)) is node)
+        self.router.tick(now_us)
+        found = self.riders.take(now_us, lambda key: self._is_at(node, key))
         if self.riders.left_behind(now_us):
             self._beating.start()
         return found
+
+    def _is_at(self, node: Node, key: bytes) -> bool:
+        try:
+            return self.router.node_of(self.router.group_of_key(key)) is node
+        except StoreError:
+            # Nobody is known to have it now.
+            return False
 
     def learn(self, rider: Rider, reply: object) -> StoreError | None:
         """Give a rider its reply; returns what fails the decisions that were sent with it."""
@@ -131,6 +138,7 @@ class Core:
 
     def _send_riders(self) -> None:
         now_us = self.clock.monotonic_us()
+        self.router.tick(now_us)
         for rider in self.riders.take(now_us, lambda _: True):
             try:
                 self._send_alone(rider, now_us + REDIS_WARM_MS * US_PER_MS)
@@ -149,6 +157,9 @@ class Core:
         group = self.router.group_of_key(key)
         for _ in range(REDIS_RESENDS_MAX):
             node = self.router.node_of(group)
+            refusal = node.refusal()
+            if refusal is not None:
+                raise refusal
             (reply,) = node.ask([words], deadline_us)
             if not isinstance(reply, ReplyError):
                 return reply

@@ -6,7 +6,7 @@ batches.
 
 A request waits no longer than its deadline, wherever it is: for a connection, in line, or for its reply. One that is told so early does
 not disturb those sent with it. Where nobody waits any more for anything in flight the connection is given up: the server, or the way
-to it, is not there. Connecting has a time of its own and goes on while those that wait for it give up.
+to it, is not there. It has at least as long for its answer as a decision may take. Connecting has a time of its own and goes on while those that wait for it give up.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class Lane:
     """
 
     __slots__ = (
-        "_apart", "_began_us", "_connecting", "_core", "_elsewhere", "_groups", "_inflight", "_leave", "_link", "_loop",
-        "_node", "_outbound", "_scheduled", "_timer", "_timer_s", "_waiting", "closed",
+        "_apart", "_began_us", "_connecting", "_core", "_elsewhere", "_groups", "_inflight", "_leave", "_link", "_loop", "_node", "_outbound", "_patience_s", "_scheduled", "_timer", "_timer_s", "_waiting", "closed",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +62,8 @@ class Lane:
         self._inflight: deque[Outbound | None] = deque()
         """What replies are due for, in their order; None stands for a reply without meaning."""
         self._began_us = 0
+        self._patience_s = 0.0
+        """Until then the connection is not given up."""
         self._link: AsyncLink | None = None
         self._leave = False
         """The connection is of no more use when what is in flight has landed."""
@@ -71,6 +72,11 @@ class Lane:
         self._timer: asyncio.Handle | None = None
         self._timer_s = 0.0
         self.closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything."""
+        return not self._inflight and not self._waiting
 
     # ------------------------------------------------------------------ getting in line
 
@@ -138,6 +144,7 @@ class Lane:
             return
         core = self._core
         self._began_us = began_us = core.clock.monotonic_us()
+        self._patience_s = self._loop.time() + core.timeout_us / US_PER_S
         words: list[Words] = []
         if began_us >= core.riders.next_us:
             for rider in core.riders_for(self._node):
@@ -277,11 +284,7 @@ class Lane:
         node = self._node
         began_us = self._core.clock.monotonic_us()
         try:
-            settings = node.settings
-            if node.resolve is not None:
-                deadline_us = began_us + node.connect_us
-                settings = await self._loop.run_in_executor(None, node.resolve, deadline_us)
-            link = await AsyncLink.connect(settings, node.connect_us / US_PER_S, self)
+            link = await AsyncLink.connect(node.settings, node.connect_us / US_PER_S, self)
         except Exception as failure:  # noqa: BLE001
             # Whatever it is, those that wait must hear of it.
             error = (
@@ -317,10 +320,12 @@ class Lane:
     def _deadlines(self) -> Iterator[float]:
         for items in self._groups.values():
             yield items[0][2]
-        for line in (self._outbound, self._inflight):
-            for outbound in line:
-                if outbound is not None and (deadline_s := outbound.deadline_s()) is not None:
-                    yield deadline_s
+        for outbound in self._outbound:
+            if (deadline_s := outbound.deadline_s()) is not None:
+                yield deadline_s
+        if self._inflight:
+            awaited = [one.deadline_s() for one in self._inflight if one is not None]
+            yield min((deadline_s for deadline_s in awaited if deadline_s is not None), default=self._patience_s)
 
     def _expire(self) -> None:
         """Tell those whose deadline has passed."""
@@ -333,7 +338,7 @@ class Lane:
         for outbound in list(self._inflight):
             if outbound is not None:
                 outbound.expire(now_s, late)
-        if self._inflight and not any(map(_is_awaited, self._inflight)):
+        if self._inflight and now_s >= self._patience_s and not any(map(_is_awaited, self._inflight)):
             self._give_up(TimeoutError())
         self._rearm()
 

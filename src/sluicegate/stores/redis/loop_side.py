@@ -107,7 +107,7 @@ class LoopSide:
 
     def _forget_nodes(self) -> None:
         """Let go of servers that are no longer part of the store."""
-        for node in [node for node in self._lanes if node.links.closed]:
+        for node in [node for node, lane in self._lanes.items() if node.links.closed and lane.is_idle]:
             self._lanes.pop(node).close()
 
     # ------------------------------------------------------------------ before the store is ready

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -19,10 +19,7 @@ from sluicegate.stores.redis.riders import Words
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.stats import RedisStats
 
-__all__ = ["Node", "Resolve", "Surroundings"]
-
-Resolve = Callable[[int], RedisSettings]
-"""Says where to connect, until a monotonic time; blocks, in a thread of its own. Raises StoreError."""
+__all__ = ["Node", "Surroundings"]
 
 _PROBE: Final = (b"EVAL", b"#!lua\nreturn 1", 0)
 """A script that writes nothing but may: a server that takes no writes refuses it, as one that is loading or full does."""
@@ -39,16 +36,15 @@ class Surroundings(NamedTuple):
 class Node:
     """One server. Safe from any thread; a forked child makes connections of its own.
 
-    ``settings``: how it is reached and called in messages. ``resolve``: where that is asked anew for every connection.
+    ``settings``: how it is reached and called in messages.
     """
 
-    __slots__ = ("_prober", "address", "breaker", "clock", "links", "resolve", "settings", "stats")
+    __slots__ = ("_prober", "address", "breaker", "clock", "links", "settings", "stats")
 
-    def __init__(self, settings: RedisSettings, surroundings: Surroundings, resolve: Resolve | None = None) -> None:
+    def __init__(self, settings: RedisSettings, surroundings: Surroundings) -> None:
         self.settings = settings
         self.address = settings.address
         self.clock, random, self.stats = surroundings
-        self.resolve = resolve
         self.breaker = Breaker(self.clock, random)
         self.links = Links(self)
         self._prober = Errand("probe", self._probe)
@@ -89,8 +85,12 @@ class Node:
         """
         link = self.links.take(deadline_us)
         began_us = self.clock.monotonic_us()
+        self.stats.calls += len(commands)
         try:
-            return link.exchange(packed(commands), len(commands), deadline_us, self.clock)
+            replies = link.exchange(packed(commands), len(commands), deadline_us, self.clock)
+            if not self.breaker.calm and not any(isinstance(reply, ReplyError) for reply in replies):
+                self.breaker.succeeded()
+            return replies
         except OSError as error:
             raise self.lost(began_us, error) from None
         finally:
@@ -115,8 +115,7 @@ class Node:
 
     def connect(self, deadline_us: int) -> Link:
         """Make a connection. Blocks; raises StoreError."""
-        settings = self.settings if self.resolve is None else self.resolve(deadline_us)
-        link = Link(settings, deadline_us, self.clock)
+        link = Link(self.settings, deadline_us, self.clock)
         self.stats.connects += 1
         return link
 
