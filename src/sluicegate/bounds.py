@@ -223,6 +223,10 @@ REDIS_CLUSTER_ASK_MS: Final = 300
 # Redis Sentinel: milliseconds one Sentinel, and the master it names, are given to answer; then the next is asked.
 REDIS_SENTINEL_ASK_MS: Final = 300
 
+# Redis Sentinel: microseconds between two questions who is the master, while the store is used. So long may charges go to a master that
+# was replaced and still runs, and be lost.
+REDIS_SENTINEL_CHECK_US: Final = 1_000_000
+
 # Redis Cluster: counters whose refusal is remembered, so that they are decided before others are charged. A client is refused by one
 # or two; a full memory is emptied, which costs each client one give-back.
 REDIS_SUSPECTS_MAX: Final = 16_384

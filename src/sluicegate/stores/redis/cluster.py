@@ -134,6 +134,9 @@ class ClusterRouter(Locked):
         """A replica may have taken over."""
         self._sign_of_change()
 
+    def tick(self, now_us: int) -> None:
+        """A slot that moved says so itself when it is used."""
+
     def _sign_of_change(self) -> None:
         refresh = self._refresh
         refresh.want()

@@ -63,6 +63,10 @@ class Router(Protocol):
         """A call failed for lack of the server: no connection, no answer, or it is down and nothing was sent. Rate limited inside."""
         ...
 
+    def tick(self, now_us: int) -> None:
+        """Called about once a second, at a monotonic time, while the store is used: for what no reply gives a sign of."""
+        ...
+
     def close(self) -> None:
         """Close every node."""
         ...
@@ -99,6 +103,9 @@ class SingleRouter:
 
     def after_failure(self, node: Node) -> None:
         """There is no other server to turn to."""
+
+    def tick(self, now_us: int) -> None:
+        """There is nothing to look after."""
 
     def close(self) -> None:
         self._node.close()

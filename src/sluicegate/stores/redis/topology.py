@@ -9,7 +9,7 @@ from sluicegate.stores.redis.node import Node, Surroundings
 from sluicegate.stores.redis.packing import Packing
 from sluicegate.stores.redis.router import Router, SingleRouter
 from sluicegate.stores.redis.secret import Subjects
-from sluicegate.stores.redis.sentinel import SentinelResolver
+from sluicegate.stores.redis.sentinel import SentinelRouter
 from sluicegate.stores.redis.settings import RedisSettings
 
 __all__ = ["topology_of"]
@@ -22,5 +22,6 @@ def topology_of(
     if settings.is_cluster:
         router = ClusterRouter(settings, subjects, surroundings)
         return router, ClusterCalls(packing, router.slot_of, surroundings.stats)
-    resolve = None if settings.service is None else SentinelResolver(settings, surroundings.clock)
-    return SingleRouter(Node(settings, surroundings, resolve)), Calls(packing)
+    if settings.service is not None:
+        return SentinelRouter(settings, surroundings), Calls(packing)
+    return SingleRouter(Node(settings, surroundings)), Calls(packing)
