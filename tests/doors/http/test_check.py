@@ -324,6 +324,10 @@ class BreakableStore(MemoryStore):
         if self.down:
             raise StoreError("out of reach")
 
+    def decide(self, *args: Any, **options: Any) -> Any:
+        self._fail()
+        return super().decide(*args, **options)
+
     def decide_one(self, *args: Any, **options: Any) -> Any:
         self._fail()
         return super().decide_one(*args, **options)
