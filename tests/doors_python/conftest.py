@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -172,3 +174,42 @@ def call_wsgi() -> Callable[..., WsgiAnswer]:
         return WsgiAnswer(int(head[0].split()[0]), head[1], content)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def django_ready() -> None:
+    """Django, configured once for the whole run: it can be no second time in one process."""
+    import django
+    from django.conf import settings
+
+    settings.configure(
+        DEBUG=False,
+        SECRET_KEY="made up for tests",
+        ALLOWED_HOSTS=["*"],
+        ROOT_URLCONF="",
+        MIDDLEWARE=["sluicegate.doors.django.RateLimitMiddleware"],
+        INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "rest_framework"],
+        REST_FRAMEWORK={
+            "DEFAULT_AUTHENTICATION_CLASSES": [],
+            "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+        },
+        USE_TZ=True,
+    )
+    django.setup()
+
+
+@pytest.fixture
+def django_site(django_ready: None) -> Iterator[Callable[..., Any]]:
+    """Puts views and settings in force for one test; gives the client of a site."""
+    from django.test import AsyncClient, Client, override_settings
+
+    overrides = contextlib.ExitStack()
+
+    def make(urlpatterns: Sequence[Any], *, awaits: bool = False, **changed: Any) -> Any:
+        urls = ModuleType("urls_of_a_test")
+        urls.urlpatterns = list(urlpatterns)  # type: ignore[attr-defined]
+        overrides.enter_context(override_settings(ROOT_URLCONF=urls, **changed))
+        return AsyncClient() if awaits else Client()
+
+    with overrides:
+        yield make

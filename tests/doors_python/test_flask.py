@@ -41,7 +41,7 @@ def app() -> Flask:
     """An application with a few views."""
     made = Flask(__name__, static_folder=None)
     made.add_url_rule("/", "home", lambda: "home")
-    made.add_url_rule("/users/<int:user_id>", "user", lambda user_id: str(user_id))
+    made.add_url_rule("/users/<int:user_id>", "user", lambda user_id: f"user {user_id}")
     return made
 
 

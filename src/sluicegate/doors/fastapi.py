@@ -18,7 +18,7 @@ from typing import Any
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.asgi import RateLimitMiddleware, RequestLimits
 from sluicegate.doors.asgi.middleware import current
-from sluicegate.doors.asgi.translate import SCOPE_KEY, facts_of
+from sluicegate.doors.asgi.translate import SCOPE_KEY
 from sluicegate.doors.web.declared import Limit, no_rules
 from sluicegate.errors import MissingExtra, RateLimited
 from sluicegate.limiter.decision import Decision
@@ -61,7 +61,7 @@ class Dependency:
                 raise RateLimited(refused, refused.rule, _retry_after_s(refused))
             return found.limits
         if limits is None:
-            limits = scope[SCOPE_KEY] = connection.state.rate_limit = RequestLimits(facts_of(self._alone.door, scope))
+            limits = self._alone.begin(scope)
         await self._decide_alone(limits, connection)
         response.headers.update(dict(self._alone.door.items(limits)))
         return limits

@@ -99,7 +99,7 @@ class RateLimitMiddleware:
             return
         limits = scope.get(SCOPE_KEY)
         if limits is None:
-            limits = self._begin(scope)
+            limits = self.begin(scope)
         if kind == "http":
             await self._serve(HttpExchange(self.door, limits, scope, receive, send))
         else:
@@ -181,11 +181,13 @@ class RateLimitMiddleware:
 
     # ------------------------------------------------------------------ what is known of a request
 
-    def _begin(self, scope: Scope) -> RequestLimits:
+    def begin(self, scope: Scope) -> RequestLimits:
+        """Note a request that no door has seen yet."""
         facts = facts_of(self.door, scope)
+        origin = (scope.get("app") or self._inner, scope.get("root_path", ""))
         if self.door.by_endpoint:
-            facts = msgspec.structs.replace(facts, route=self.route(scope))
-        limits = scope[SCOPE_KEY] = RequestLimits(facts)
+            facts = msgspec.structs.replace(facts, route=self._route(scope, origin))
+        limits = scope[SCOPE_KEY] = RequestLimits(facts, origin)
         state = scope.get("state")
         if state is None:
             state = scope["state"] = {}
@@ -195,10 +197,10 @@ class RateLimitMiddleware:
     def with_route(self, limits: RequestLimits, scope: Scope) -> Facts:
         """The request's facts, the route template among them."""
         if limits.facts.route is None:
-            limits.facts = msgspec.structs.replace(limits.facts, route=self.route(scope))
+            limits.facts = msgspec.structs.replace(limits.facts, route=self._route(scope, limits.origin))
         return limits.facts
 
-    def route(self, scope: Scope) -> str | None:
+    def _route(self, scope: Scope, origin: tuple[object, str]) -> str | None:
         """What ``endpoint`` means for this request."""
         endpoint = self._endpoint
         if callable(endpoint):
@@ -206,4 +208,4 @@ class RateLimitMiddleware:
         if endpoint == "path":
             return cast("str", scope["path"])
         # Litestar says it, once it has found the route.
-        return scope.get("path_template") or self._routes.template(scope.get("app") or self._inner, scope)
+        return scope.get("path_template") or self._routes.template(origin[0], scope, origin[1])

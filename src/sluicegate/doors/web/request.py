@@ -31,10 +31,12 @@ class RequestLimits:
     decided. ``refused``: the first of them that refused, with the limiter that did; None while none has.
     """
 
-    __slots__ = ("_by_owner", "_charged", "_merged", "_names", "decisions", "facts", "refused", "told")
+    __slots__ = ("_by_owner", "_charged", "_merged", "_names", "decisions", "facts", "origin", "refused", "told")
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, origin: tuple[object, str] = (None, "")) -> None:
         self.facts = facts
+        self.origin = origin
+        """The application and root path that an ASGI request had when it came; applications mounted inside change both."""
         self.decisions: list[Decision] = []
         self.refused: tuple[Limiter, Decision] | None = None
         self.told: Decision | None = None

@@ -40,14 +40,17 @@ class RouteTables:
         self._tables: dict[int, tuple[object, int, tuple[_Entry, ...]]] = {}
         self._memo: dict[tuple[int, str, str], str | None] = {}
 
-    def template(self, app: object, scope: Mapping[str, Any]) -> str | None:
-        """The template of a request to ``app`` such as ``/users/{id}``; None where there is none."""
+    def template(self, app: object, scope: Mapping[str, Any], root_path: str) -> str | None:
+        """The template of a request to ``app`` such as ``/users/{id}``; None where there is none.
+
+        ``root_path``: where ``app`` begins in the scope's path, which mounts inside it change in the scope itself.
+        """
         routes = getattr(app, "routes", None)
         if not isinstance(routes, Sequence):
             return None
         websocket = scope["type"] == "websocket"
         method = "" if websocket else scope["method"]
-        path = _below_root(scope)
+        path = _below(root_path, scope["path"])
         known = self._tables.get(id(app))
         if known is None or known[0] is not app or known[1] != len(routes):
             if len(self._tables) >= ROUTE_MEMO_MAX:
@@ -67,10 +70,8 @@ class RouteTables:
         return found
 
 
-def _below_root(scope: Mapping[str, Any]) -> str:
+def _below(root: str, path: str) -> str:
     """The path below the application's root, as the router sees it."""
-    path: str = scope["path"]
-    root = scope.get("root_path", "")
     if root and path.startswith(root) and path[len(root) : len(root) + 1] in {"", "/"}:
         return path[len(root) :]
     return path

@@ -1,0 +1,203 @@
+"""The ASGI door under a real server, and inside frameworks that are not Starlette."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+import websockets
+from litestar import Litestar, get
+from litestar import Request as LitestarRequest
+from litestar.middleware import DefineMiddleware
+from quart import Quart
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from sluicegate.doors.asgi import RateLimitMiddleware
+from sluicegate.limiter.limiter import Limiter
+
+Make = Callable[..., Limiter]
+Ask = Callable[..., Awaitable[httpx.Response]]
+
+
+async def who(request: Request) -> Response:
+    """Shows the client."""
+    return JSONResponse({"ip": request.state.rate_limit.facts.ip, "client": request.client and request.client.host})
+
+
+async def endless(request: Request) -> Response:
+    """Streams until nobody listens, and notes that it has ended."""
+
+    async def body() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"data: tick\n\n"
+                await asyncio.sleep(0.01)
+        finally:
+            request.app.state.ended.set()
+
+    return StreamingResponse(body(), media_type="text/event-stream")
+
+
+async def echo(websocket: WebSocket) -> None:
+    """Answers every text with itself."""
+    await websocket.accept()
+    async for text in websocket.iter_text():
+        await websocket.send_text(text)
+
+
+def application() -> Starlette:
+    """What is served here."""
+    app = Starlette(routes=[Route("/", who), Route("/endless", endless), WebSocketRoute("/ws", echo)])
+    app.state.ended = asyncio.Event()
+    return app
+
+
+@pytest.fixture
+async def serve(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[str]]]:
+    """Starts uvicorn on a free port of 127.0.0.1, or on a Unix socket; gives the address."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(app: Any, *, unix: bool = False, **options: Any) -> str:
+            listener = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
+            address = str(tmp_path / "app.sock") if unix else ("127.0.0.1", 0)
+            listener.bind(address)
+            stack.callback(listener.close)
+            config = uvicorn.Config(
+                app, log_level="warning", lifespan="off", proxy_headers=False, ws="websockets-sansio", **options
+            )
+            server = uvicorn.Server(config)
+            running = asyncio.create_task(server.serve(sockets=[listener]))
+
+            async def stop() -> None:
+                server.should_exit = server.force_exit = True
+                await running
+
+            stack.push_async_callback(stop)
+            while not server.started:
+                await asyncio.sleep(0.01)
+            return address if unix else f"127.0.0.1:{listener.getsockname()[1]}"
+
+        yield start
+
+
+async def test_served(serve: Any, by_quota: Make) -> None:
+    """Over a socket the same holds: headers on both, 429 with a body, and the connection goes on."""
+    address = await serve(RateLimitMiddleware(application(), by_quota("2/minute")))
+    async with httpx.AsyncClient(base_url=f"http://{address}") as client:
+        answers = [await client.get("/", headers={"X-Forwarded-For": f"192.0.2.{n}"}) for n in range(3)]
+        upload = await client.post("/", content=b"x" * 100_000)
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[0].json() == {"ip": "127.0.0.1", "client": "127.0.0.1"}
+    assert answers[2].json()["status"] == 429
+    assert upload.status_code == 429
+
+
+async def test_a_unix_socket(serve: Any, by_rules: Make) -> None:
+    """Behind a trusted proxy on a Unix socket the client is whom the proxy names."""
+    limiter = by_rules(
+        "identity: {trusted_peers: [unix], ip: {header: X-Forwarded-For}}\nrules: [{name: a, per: [ip], quota: 1/minute}]"
+    )
+    address = await serve(RateLimitMiddleware(application(), limiter), unix=True)
+    transport = httpx.AsyncHTTPTransport(uds=address)
+    async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
+        answers = [await client.get("/", headers={"X-Forwarded-For": ip}) for ip in ("1.1.1.1", "1.1.1.1", "2.2.2.2")]
+    assert [answer.status_code for answer in answers] == [200, 429, 200]
+    assert answers[2].json()["ip"] == "2.2.2.2"
+
+
+async def test_a_client_that_leaves(serve: Any, by_quota: Make) -> None:
+    """P70: an event stream ends when its client does."""
+    app = application()
+    address = await serve(RateLimitMiddleware(app, by_quota("5/minute")))
+    async with httpx.AsyncClient(base_url=f"http://{address}") as client:
+        async with client.stream("GET", "/endless") as answer:
+            assert answer.headers["X-RateLimit-Remaining"] == "4"
+            chunks = answer.aiter_bytes()
+            assert b"tick" in await anext(chunks)
+            await chunks.aclose()
+    await asyncio.wait_for(app.state.ended.wait(), 10)
+
+
+async def test_websockets_over_the_wire(serve: Any, by_quota: Make) -> None:
+    """P75: a refused handshake is 429 with Retry-After for a real client; an admitted one echoes until its messages are too many."""
+    address = await serve(RateLimitMiddleware(application(), by_quota("1/minute"), messages="2/minute"))
+    async with websockets.connect(f"ws://{address}/ws", proxy=None) as client:
+        assert client.response.headers["X-RateLimit-Limit"] == "1"
+        for text in ("a", "b"):
+            await client.send(text)
+            assert await client.recv() == text
+        await client.send("c")
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await client.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+    with pytest.raises(websockets.InvalidStatus) as refused:
+        await websockets.connect(f"ws://{address}/ws", proxy=None)
+    assert refused.value.response.status_code == 429
+    assert refused.value.response.headers["Retry-After"] == "60"
+
+
+@get("/items/{item_id:int}", sync_to_thread=False)
+def litestar_item(request: LitestarRequest[Any, Any, Any]) -> dict[str, int]:
+    """A Litestar handler."""
+    return {"item": request.path_params["item_id"]}
+
+
+async def test_litestar(by_rules: Make, ask: Ask) -> None:
+    """Inside Litestar's stack templates are known; around it rules count by their pattern, and unknown paths are covered."""
+    rules = "rules: [{name: each, per: [ip, endpoint], quota: 2/minute}]"
+    within = Litestar(
+        [litestar_item],
+        middleware=[DefineMiddleware(RateLimitMiddleware, limiter=by_rules(rules))],
+        openapi_config=None,
+    )
+    answers = [await ask(within, f"/items/{n}") for n in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[0].headers["X-RateLimit-Remaining"] == "1"
+    around = RateLimitMiddleware(Litestar([litestar_item], openapi_config=None), by_rules(rules))
+    assert [(await ask(around, path)).status_code for path in ("/items/1", "/nothing", "/items/2")] == [200, 404, 429]
+
+
+async def test_quart(by_quota: Make, ask: Ask) -> None:
+    """Around Quart requests, unknown paths and streams are limited."""
+    quart = Quart("quart_app")
+
+    @quart.get("/stream")
+    async def stream() -> Any:
+        async def body() -> AsyncIterator[bytes]:
+            for number in range(10):
+                yield b"%d;" % number
+
+        return body()
+
+    app = RateLimitMiddleware(quart, by_quota("2/minute"))
+    first, second, third = [await ask(app, path) for path in ("/stream", "/nothing", "/stream")]
+    assert (first.status_code, first.text) == (200, "".join(f"{n};" for n in range(10)))
+    assert (second.status_code, third.status_code) == (404, 429)
+    assert first.headers["X-RateLimit-Remaining"] == "1"
+
+
+async def test_decorators_inside_quart(by_quota: Make, ask: Ask) -> None:
+    """A framework that makes a 500 of every exception does not hide a refusal: the door answers in its place."""
+    from sluicegate.doors.asgi import limit
+
+    quart = Quart("quart_app")
+
+    @quart.get("/")
+    @limit("1/minute")
+    async def home() -> str:
+        return "home"
+
+    app = RateLimitMiddleware(quart, by_quota("9/minute"))
+    first, second = await ask(app), await ask(app)
+    assert (first.status_code, first.text) == (200, "home")
+    assert (second.status_code, second.headers["Content-Type"]) == (429, "application/problem+json")
