@@ -580,10 +580,10 @@ RESTART_PAUSE_MAX_S: Final = 10.0
 # Bytes of one message between supervisor and worker. The longest holds all settings, about 3 KB, or a reason made of many problems.
 WORKER_MESSAGE_BYTES_MAX: Final = 1_048_576
 
-# A scrape of several workers: seconds to wait for the others, and bytes of one answer. Values are read in milliseconds; with
+# What one worker asks another (metrics, refunds): seconds to wait, and bytes of one answer. Metrics are read in milliseconds; with
 # 5,000 rules and every label in use they are about 5 MB.
-FLEET_SCRAPE_S: Final = 1.0
-FLEET_SCRAPE_BYTES_MAX: Final = 16_777_216
+FLEET_ANSWER_S: Final = 1.0
+FLEET_ANSWER_BYTES_MAX: Final = 16_777_216
 
 # Embedded store: mebibytes of counters, unless told otherwise, and the least and most it can be told. 512 hold about three million counters.
 EMBEDDED_MEMORY_MB: Final = 512

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sluicegate.app.demo import DemoBackend
@@ -21,6 +20,7 @@ from sluicegate.doors.connections import Connections
 from sluicegate.doors.gateway import Gateway
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.door import HttpDoor
+from sluicegate.doors.http.peers import PEER_PATHS
 from sluicegate.doors.listen import Address
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
@@ -77,7 +77,7 @@ class Application:
                     clock=clock,
                     ready=self.status.ready,
                     metrics=self.metrics.exposition,
-                    scrape=None if fleet is None else partial(fleet.scrape, self.metrics.exposition),
+                    peers=fleet,
                     headers=self.headers,
                     settings=settings.serving,
                     health_only=health_only,
@@ -88,15 +88,15 @@ class Application:
             self._add_private_role(fleet)
 
     def _add_private_role(self, fleet: Fleet) -> None:
-        """One worker's health and metrics by itself, for the other workers and whoever is on this machine."""
+        """What one worker is and knows by itself, for the other workers and whoever may enter the directory of the socket."""
         address = Address(path=str(fleet.socket))
         door = HttpDoor(
             self.limiter,
             clock=self.clock,
             ready=self.status.ready,
             metrics=self.metrics.exposition,
-            settings=self.settings.serving,
-            health_only=True,
+            settings=replace(self.settings.serving, api_token=None),
+            paths=PEER_PATHS,
         )
         self.roles.append(Role("private", address, door.protocol_factory, door.connections))
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +115,7 @@ def test_what_dies_is_replaced(start: Start, watch: Any, until: Until, rules: Pa
     text = server.client.get(f"{server.url('api')}/metrics").text
     assert "\nsluicegate_embedded_store_restarts_total 1.0\n" in text
 
-    def healthy() -> bool:
-        return all(not event["degraded"] for event in [check(server)])
-
-    until(healthy, "decisions are the store's again")
+    until(lambda: not check(server)["degraded"], "decisions are the store's again")
     # It remembers nothing: a restart begins with full quotas.
     assert burst(gateway, 40)[200] > 0
     server.process.kill()
@@ -135,24 +133,42 @@ def check(server: Any) -> dict[str, Any]:
 
 
 def test_unix_sockets_are_shared(start: Start, watch: Any, until: Until, rules: Path) -> None:
-    """All workers accept from one Unix socket; a worker told to stop is replaced without a refused connection; a second server
-    on the same data is refused and disturbs nothing."""
+    """All workers accept from one Unix socket, and a decision of one is refunded by way of another; one told to stop is replaced
+    without a refused connection; a second server on the same data is refused and disturbs nothing."""
     server = start("serve", *PATIENT, "--workers", "2", "--rules", str(rules), "--api", "unix:api.sock")
     watched = watch(server)
     path = str(server.directory / "api.sock")
 
-    def worker() -> int:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=path), timeout=20) as client:
-            return int(client.get("http://api/readyz").json()["worker"])
+    def connect() -> httpx.Client:
+        return httpx.Client(base_url="http://api", transport=httpx.HTTPTransport(uds=path), timeout=20)
 
-    until(lambda: {worker() for _ in range(10)} == {1, 2}, "both workers accept")
-    second = start(
-        "serve", "--workers", "2", "--data", str(server.directory / ".sluicegate"), "--api", "127.0.0.1:0", ready=False
-    )
+    def worker(client: httpx.Client) -> int:
+        return int(client.get("/readyz").json()["worker"])
+
+    with ExitStack() as stack:
+        clients: dict[int, httpx.Client] = {}
+        deadline = time.monotonic() + 20
+        while len(clients) < 2:
+            assert time.monotonic() < deadline, "only one worker accepts"
+            client = stack.enter_context(connect())
+            clients[worker(client)] = client
+        question = {"facts": {"path": "/", "ip": "192.0.2.1"}, "receipt": True}
+        decision = clients[1].post("/v1/check", json=question).json()
+        receipt = {"decision_id": decision["decision_id"]}
+        refund = clients[2].post("/v1/refund", json=receipt)
+        assert (refund.status_code, refund.json()) == (200, {"refunded": 1})
+        assert [client.post("/v1/refund", json=receipt).status_code for client in clients.values()] == [404, 404]
+
+    data = str(server.directory / ".sluicegate")
+    second = start("serve", "--workers", "2", "--data", data, "--api", "127.0.0.1:0", ready=False)
     assert f"in use by another sluicegate (process {server.process.pid})" in refusal(second)
 
+    def replaced() -> bool:
+        with connect() as client:
+            return worker(client) > 0 and bool(watched.events("worker_restarted"))
+
     os.kill(watched.pid_of("worker-1-of-2"), signal.SIGTERM)
-    until(lambda: worker() and watched.events("worker_restarted"), "worker 1 is back")
+    until(replaced, "worker 1 is back")
     assert watched.events("worker_ended")[0]["how"] == "exit status 0"
     assert server.stop() == 0
     assert (watched.left(), watched.sockets(), Path(path).exists()) == ([], [], False)

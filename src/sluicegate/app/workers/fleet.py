@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,15 +14,16 @@ from sluicegate.app import logs
 from sluicegate.app.workers.directory import rules_in_service, worker_socket
 from sluicegate.app.workers.merge import merge
 from sluicegate.app.workers.messages import Restarts
-from sluicegate.bounds import FLEET_SCRAPE_BYTES_MAX, FLEET_SCRAPE_S
+from sluicegate.bounds import FLEET_ANSWER_BYTES_MAX, FLEET_ANSWER_S
+from sluicegate.doors.http.respond import Reply
 
 __all__ = ["Fleet", "fleet_exposition"]
 
-_REQUEST = b"GET /metrics HTTP/1.1\r\nHost: worker\r\nConnection: close\r\n\r\n"
+_OK, _UNKNOWN = 200, 404
 
 
 class Fleet:
-    """Worker ``worker`` of ``workers``. ``restarts`` is what the supervisor said last."""
+    """Worker ``worker`` of ``workers``. ``restarts`` is what the supervisor said last. See ``doors.http.peers`` for what it answers."""
 
     def __init__(self, worker: int, workers: int, directory: Path, restarts: Restarts) -> None:
         self.worker = worker
@@ -44,16 +44,29 @@ class Fleet:
         return rules_in_service(self._directory)
 
     def scrape(self, own: Callable[[], tuple[str, bytes]], answer: Callable[[str, bytes], None]) -> None:
-        """Give ``answer`` the metrics of all workers, each sample with its ``worker``, in at most ``FLEET_SCRAPE_S``.
+        """Give ``answer`` the metrics of all workers, each sample with its ``worker``, in at most ``FLEET_ANSWER_S``.
 
         ``own`` gives content type and text of this one. A worker that gives none in time is left out, and ``sluicegate_worker_up``
         says so. Whoever asks while others are being asked gets the same answer.
         """
         self._askers.append(answer)
         if self._asking is None:
-            self._asking = asyncio.ensure_future(self._ask(own))
+            self._asking = asyncio.ensure_future(self._answer(own))
 
-    async def _ask(self, own: Callable[[], tuple[str, bytes]]) -> None:
+    async def refund(self, body: bytes) -> Reply | None:
+        """Ask all others to give back what the decision named in ``body`` has charged; the answer of the one that knows it.
+
+        One that does not answer in ``FLEET_ANSWER_S`` counts as one that does not know it: receipts end with their process.
+        """
+        answers = (await self._ask_others(_request("POST", "/v1/refund", body))).values()
+        return next((answer for answer in answers if answer is not None and answer[0] != _UNKNOWN), None)
+
+    async def _ask_others(self, request: bytes) -> dict[int, Reply | None]:
+        others = [number for number in range(1, self.workers + 1) if number != self.worker]
+        answers = await asyncio.gather(*(_ask(worker_socket(self._directory, number), request) for number in others))
+        return dict(zip(others, answers, strict=True))
+
+    async def _answer(self, own: Callable[[], tuple[str, bytes]]) -> None:
         content_type, text = own()
         try:
             text = await self._exposition(text)
@@ -64,10 +77,9 @@ class Fleet:
             answer(content_type, text)
 
     async def _exposition(self, own: bytes) -> bytes:
-        others = [number for number in range(1, self.workers + 1) if number != self.worker]
-        answers = await asyncio.gather(*(_fetch(worker_socket(self._directory, number)) for number in others))
-        texts = dict(zip(others, answers, strict=True)) | {self.worker: own}
-        found = {number: text for number, text in sorted(texts.items()) if text is not None}
+        answers = await self._ask_others(_request("GET", "/metrics"))
+        texts = {number: answer[2] for number, answer in answers.items() if answer is not None and answer[0] == _OK}
+        found = dict(sorted((texts | {self.worker: own}).items()))
         # Beside the loop: of many workers and rules these are megabytes.
         merged = await asyncio.to_thread(merge, found)
         return fleet_exposition(self.workers, frozenset(found), self.restarts) + merged
@@ -105,26 +117,30 @@ class _FleetMetrics(Collector):
         return [up, restarts, store]
 
 
-async def _fetch(socket: Path) -> bytes | None:
-    """The exposition that is served on a Unix socket; None where it is not had in time."""
+async def _ask(socket: Path, request: bytes) -> Reply | None:
+    """What a worker answers on its own socket; None where that is not had in time."""
     try:
-        async with asyncio.timeout(FLEET_SCRAPE_S):
+        async with asyncio.timeout(FLEET_ANSWER_S):
             reader, writer = await asyncio.open_unix_connection(str(socket))
             try:
-                writer.write(_REQUEST)
-                return await _body(reader)
+                writer.write(request)
+                return await _read(reader)
             finally:
                 writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
-    except (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError):
+    except (OSError, TimeoutError, EOFError, LookupError, ValueError, asyncio.LimitOverrunError):
         return None
 
 
-async def _body(reader: asyncio.StreamReader) -> bytes | None:
-    head = await reader.readuntil(b"\r\n\r\n")
-    lines = head.lower().split(b"\r\n")
-    lengths = [int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length:")]
-    if lines[0].split(b" ")[1:2] != [b"200"] or not lengths or lengths[0] > FLEET_SCRAPE_BYTES_MAX:
-        return None
-    return await reader.readexactly(lengths[0])
+async def _read(reader: asyncio.StreamReader) -> Reply:
+    start, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    length = int(fields["content-length"])
+    if length > FLEET_ANSWER_BYTES_MAX:
+        raise ValueError(f"an answer of {length} bytes, at most {FLEET_ANSWER_BYTES_MAX} are read")
+    kept = "".join(f"{name.title()}: {fields[name]}\r\n" for name in ("content-type", "retry-after") if name in fields)
+    return int(start.split(" ")[1]), kept, await reader.readexactly(length)
+
+
+def _request(method: str, path: str, body: bytes = b"") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: worker\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode("ascii") + body

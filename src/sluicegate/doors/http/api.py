@@ -6,7 +6,7 @@ The handlers here have their decisions at once; where counters are not in this p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -15,6 +15,7 @@ from sluicegate.clock import Clock
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.bodies import decision_id_of, items_of
 from sluicegate.doors.http.inline import InlineDecider
+from sluicegate.doors.http.peers import Peers
 from sluicegate.doors.http.policies import InlinePolicies
 from sluicegate.doors.http.replies import Replies, store_down
 from sluicegate.doors.http.respond import Reply, json_reply
@@ -27,10 +28,7 @@ from sluicegate.errors import InvalidRequest, StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
 
-__all__ = ["DecisionApi", "Scrape"]
-
-Scrape: TypeAlias = Callable[[Callable[[str, bytes], None]], None]
-"""Gives content type and exposition to the function it is called with, once, before it returns or later."""
+__all__ = ["DecisionApi"]
 
 _NO_STORE: Final = "Cache-Control: no-store\r\n"
 
@@ -39,7 +37,8 @@ class DecisionApi:
     """Handlers by route, for a ``Site``.
 
     ``ready`` gives readiness and its JSON detail, ``metrics`` a content type and the exposition; both are called per
-    request and must be quick. ``scrape``: answers ``/metrics`` in the place of ``metrics``, and may take time. ``namespace`` sets apart the inline counters of services that share a store.
+    request and must be quick. ``peers``: other processes that serve the same clients; None: there are none. ``namespace`` sets
+    apart the inline counters of services that share a store.
     """
 
     def __init__(
@@ -51,18 +50,20 @@ class DecisionApi:
         *,
         ready: Callable[[], tuple[bool, dict[str, object]]],
         metrics: Callable[[], tuple[str, bytes]],
-        scrape: Scrape | None = None,
+        peers: Peers | None = None,
         namespace: str = "default",
     ) -> None:
         self._limiter = limiter
         self._headers = headers
         self._ready = ready
         self._metrics = metrics
-        self._scrape = scrape
+        self._peers = peers
         self._checks = Checks(InlinePolicies(headers, namespace))
         self._inline = InlineDecider(limiter)
         self._replies = Replies(headers, stats, clock)
-        self._waiting = WaitingApi(limiter, headers, self._checks, self._replies, stats) if limiter.waits else None
+        self._waiting = (
+            WaitingApi(limiter, headers, self._checks, self._replies, stats, peers) if limiter.waits else None
+        )
 
     def routes(self, *, health_only: bool = False) -> dict[str, Route]:
         """The routes by path; ``health_only`` leaves out ``/v1``."""
@@ -85,7 +86,7 @@ class DecisionApi:
             Route("/readyz", {"GET": self.ready}, guarded=False),
             Route("/healthz", {"GET": self.ready}, guarded=False),
             Route("/metrics", {"GET": self.metrics}, guarded=False)
-            if self._scrape is None
+            if self._peers is None
             else Route("/metrics", later={"GET": self.metrics_later}, guarded=False),
         )
         return {route.path: route for route in (operating if health_only else deciding + operating)}
@@ -195,8 +196,8 @@ class DecisionApi:
 
     def metrics_later(self, _body: bytes, answer: Answer) -> None:
         """``GET /metrics`` of a process that asks others first."""
-        assert self._scrape is not None, "the route is this one only where it is set"
-        self._scrape(lambda content_type, text: answer(_exposition(content_type, text)))
+        assert self._peers is not None, "the route is this one only where there are others"
+        self._peers.scrape(self._metrics, lambda content_type, text: answer(_exposition(content_type, text)))
 
 
 def _exposition(content_type: str, text: bytes) -> Reply:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
 from sluicegate.doors.headers import RateHeaders
-from sluicegate.doors.http.api import DecisionApi, Scrape
+from sluicegate.doors.http.api import DecisionApi
+from sluicegate.doors.http.peers import Peers
 from sluicegate.doors.http.protocol import HttpProtocol
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.http.site import Site
@@ -20,8 +21,9 @@ __all__ = ["HttpDoor"]
 class HttpDoor:
     """``open_listener(address, door.protocol_factory)`` serves it; ``await door.connections.drain(s)`` ends it.
 
-    ``health_only`` leaves out what asks for the API token: all of ``/v1``. ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for ``ready``, ``metrics`` and ``scrape``.
-    ``health_only``: serve liveness, readiness and metrics, and no decisions.
+    ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for ``ready``, ``metrics`` and ``peers``.
+    ``health_only``: serve liveness, readiness and metrics, and nothing that asks for the API token: all of ``/v1``. ``paths``: those to
+    serve; None: all.
     """
 
     def __init__(
@@ -31,11 +33,12 @@ class HttpDoor:
         clock: Clock,
         ready: Callable[[], tuple[bool, dict[str, object]]],
         metrics: Callable[[], tuple[str, bytes]],
-        scrape: Scrape | None = None,
+        peers: Peers | None = None,
         headers: RateHeaders | None = None,
         settings: HttpSettings | None = None,
         namespace: str = "default",
         health_only: bool = False,
+        paths: Container[str] | None = None,
     ) -> None:
         self.stats = HttpStats()
         self.settings = settings or HttpSettings()
@@ -46,10 +49,14 @@ class HttpDoor:
             clock,
             ready=ready,
             metrics=metrics,
-            scrape=scrape,
+            peers=peers,
             namespace=namespace,
         )
-        routes = {path: route for path, route in api.routes().items() if not (health_only and route.guarded)}
+        routes = {
+            path: route
+            for path, route in api.routes().items()
+            if not (health_only and route.guarded) and (paths is None or path in paths)
+        }
         self._site = Site(routes, self.settings, clock, self.stats)
 
     @property

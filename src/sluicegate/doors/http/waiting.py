@@ -18,12 +18,13 @@ from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.bodies import decision_id_of, items_of
 from sluicegate.doors.http.faults import fault_reply
 from sluicegate.doors.http.inline import each_of, single_of, texts_of
+from sluicegate.doors.http.peers import Peers
 from sluicegate.doors.http.replies import Replies, store_down
 from sluicegate.doors.http.respond import Reply, json_reply
 from sluicegate.doors.http.schema import Check, Checks, PlainCheck, as_check
 from sluicegate.doors.http.site import Answer
 from sluicegate.doors.http.stats import HttpStats
-from sluicegate.errors import InternalError, InvalidRequest, StoreError
+from sluicegate.errors import InternalError, InvalidRequest, ReceiptUnknown, StoreError
 from sluicegate.limiter.async_calls import OnDecision
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
@@ -37,13 +38,20 @@ class WaitingApi:
     """Handlers for ``Route.later``. Every answer is given exactly once, within the store's deadline."""
 
     def __init__(
-        self, limiter: Limiter, headers: RateHeaders, checks: Checks, replies: Replies, stats: HttpStats
+        self,
+        limiter: Limiter,
+        headers: RateHeaders,
+        checks: Checks,
+        replies: Replies,
+        stats: HttpStats,
+        peers: Peers | None = None,
     ) -> None:
         self._limiter = limiter
         self._headers = headers
         self._checks = checks
         self._replies = replies
         self._stats = stats
+        self._peers = peers
         # The loop itself refers to tasks only weakly.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -119,7 +127,14 @@ class WaitingApi:
         answer(reply)
 
     async def _refund(self, body: bytes) -> Reply:
-        return self._replies.refunded(await self._limiter.arefund(decision_id_of(body), strict=True))
+        try:
+            return self._replies.refunded(await self._limiter.arefund(decision_id_of(body), strict=True))
+        except ReceiptUnknown:
+            # The decision may have come on a connection to another process.
+            known = None if self._peers is None else await self._peers.refund(body)
+            if known is None:
+                raise
+            return known
 
     async def _batch(self, body: bytes) -> Reply:
         plain = self._checks.read_batch(body) if self._limiter.enabled else None

@@ -1,0 +1,25 @@
+"""The other processes that serve the same listener: what one of them has to ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sluicegate.doors.http.respond import Reply
+
+__all__ = ["PEER_PATHS", "Peers"]
+
+PEER_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/v1/refund"})
+"""What each of them answers to the others."""
+
+
+class Peers(Protocol):
+    """The connection of a client reaches one process, which is to answer for all. Methods are called on the loop's thread."""
+
+    def scrape(self, own: Callable[[], tuple[str, bytes]], answer: Callable[[str, bytes], None]) -> None:
+        """Give ``answer`` content type and exposition of all, once, before it returns or later; ``own`` gives those of this one."""
+        ...
+
+    async def refund(self, body: bytes) -> Reply | None:
+        """The answer of the one that knows the receipt in ``body``; None where none of those that answer in time does."""
+        ...
