@@ -76,7 +76,7 @@ class AsyncSide(Locked):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline_s):
                 await self._told(partial(core.start_preparing, again=True))
-        if not core.ready:
+        if not core.ready or core.closed:
             return False
         replies: list[asyncio.Future[Any]] = []
         for node in core.router.nodes():

@@ -105,7 +105,7 @@ class Lane:
             self._in_line(deadline_s)
 
     def _turned_away(self) -> StoreError | None:
-        if self.closed:
+        if self.closed or self._core.closed:
             return closed_error()
         error = self._node.refusal()
         if error is not None:
@@ -143,8 +143,11 @@ class Lane:
                 self._connecting = self._loop.create_task(self._connect())
             return
         core = self._core
+        now_s = self._loop.time()
+        # What is sent after its deadline is charged for nothing.
+        self._expire_line(now_s)
         self._began_us = began_us = core.clock.monotonic_us()
-        self._patience_s = self._loop.time() + core.timeout_us / US_PER_S
+        self._patience_s = now_s + core.timeout_us / US_PER_S
         words: list[Words] = []
         if began_us >= core.riders.next_us:
             for rider in core.riders_for(self._node):
@@ -348,21 +351,26 @@ class Lane:
             self._tick()
 
     def _expire_line(self, now_s: float) -> None:
-        what = "no connection to Redis at" if self._link is None else "nothing was sent in time to Redis at"
-        error = StoreError(f"{what} {self._node.address}" + (" in time" if self._link is None else ""))
+        """Tell those in line whose deadline has passed; within a group deadlines ascend."""
         told: list[Done] = []
-        for key in list(self._groups):
-            items = self._groups[key]
-            late = sum(1 for item in items if item[2] <= now_s)
+        for key, items in list(self._groups.items()):
+            if items[0][2] > now_s:
+                continue
+            late = next((place for place, item in enumerate(items) if item[2] > now_s), len(items))
             told += [done for _, done, _ in items[:late]]
-            if late == len(items):
+            del items[:late]
+            if not items:
                 del self._groups[key]
-            else:
-                del items[:late]
-        waiting = [outbound for outbound in self._outbound if (outbound.deadline_s() or now_s) <= now_s]
-        self._outbound = [outbound for outbound in self._outbound if outbound not in waiting]
+        waiting = [one for one in self._outbound if (one.deadline_s() or now_s) <= now_s]
+        if not told and not waiting:
+            return
+        self._outbound = [one for one in self._outbound if one not in waiting]
         self._waiting -= len(told) + len(waiting)
         self._core.stats.expired += len(told) + len(waiting)
+        if self._link is None:
+            error = StoreError(f"no connection to Redis at {self._node.address} in time")
+        else:
+            error = StoreError(f"nothing was sent in time to Redis at {self._node.address}")
         for done in told:
             tell(done, error)
         for outbound in waiting:

@@ -11,9 +11,9 @@ class RedisStats:
     ``calls``: commands that were sent. ``batches``: script calls that carried requests of callbacks and coroutines;
     ``batched``: the requests in them. ``loads``: scripts sent in full because the server did not know them; growth means that its
     cache is flushed or that it restarts. ``moved``: commands sent again, to the server that another one named. ``lost``:
-    exchanges without a reply (timeout, connection closed). ``errors``: error replies that reached a caller, among them requests
-    that failed because of an unreadable key. ``connects``: connections made. ``expired``: requests that reached their deadline
-    before they were sent. ``overflowed``: requests that failed because ``REDIS_WAITING_MAX`` were waiting. ``breaker_opens``:
+    exchanges without a reply (timeout, connection closed). ``errors``: error replies that reached a caller; an unreadable
+    key is none, it fails its request within a reply. ``connects``: connections made. ``expired``: requests that reached their
+    deadline before they were sent. ``overflowed``: requests that failed because ``REDIS_WAITING_MAX`` were waiting. ``breaker_opens``:
     servers that were given up. ``probes``: how often one was tried then. ``failed_fast``: commands not sent because their server
     was down. ``refreshes``: looks at the map of a cluster. ``undone``: charges given back because another server refused the
     same request; ``undo_lost``: those of which that failed.

@@ -1,0 +1,336 @@
+"""Requests of one event loop ride together: how many calls they make, and that none of them suffers from another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, NamedTuple
+
+import pytest
+
+from sluicegate.algorithms import FixedWindow, SlidingWindow, TokenBucket
+from sluicegate.bounds import REDIS_BATCH_MAX, REDIS_WAITING_MAX
+from sluicegate.clock import ManualClock
+from sluicegate.errors import StoreError
+from sluicegate.stores.base import Answer, Counter
+from sluicegate.stores.keys import counter_prefix
+from sluicegate.stores.redis import RedisStore
+
+HOUR_US = 3_600_000_000
+BUCKET = TokenBucket(10_000, 1, HOUR_US)
+COUNTER = Counter("rule", BUCKET, counter_prefix("ride", "rule", BUCKET.algorithm, BUCKET.shape))
+ONE = ((COUNTER, "ip:192.0.2.1", 1),)
+
+
+def left(answers: Iterable[Any]) -> list[int]:
+    """What each answer left in the counter."""
+    return [answer.verdicts()[0].remaining for answer in answers]
+
+
+def script_calls(server) -> int:
+    """How many scripts the server was told to run by their digest."""
+    with contextlib.closing(server.client()) as client:
+        found = client.info("commandstats")
+    return found.get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def store(server) -> AsyncIterator[RedisStore]:
+    found = RedisStore(server.url)
+    assert await found.awarm()
+    yield found
+    await found.aclose()
+
+
+class Slow(NamedTuple):
+    """A store behind a proxy, with this deadline."""
+
+    store: RedisStore
+    proxy: object
+    timeout_s: float
+
+
+@pytest.fixture
+async def slow(proxy) -> AsyncIterator[Slow]:
+    found = RedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=300")
+    assert await found.awarm()
+    await found.adecide_one(ONE, peek=True)
+    yield Slow(found, proxy, 0.3)
+    proxy.passing.set()
+    await found.aclose()
+
+
+async def test_coroutines_ride_together(store: RedisStore, server) -> None:
+    """64 checks that are gathered make one call of the script, and are decided in the order in which they came."""
+    before, calls = store.stats.as_dict(), script_calls(server)
+    answers = await asyncio.gather(*(store.adecide_one(ONE) for _ in range(64)))
+    assert left(answers) == list(range(9_999, 9_935, -1))
+    after = store.stats.as_dict()
+    assert (after["batches"] - before["batches"], after["batched"] - before["batched"]) == (1, 64)
+    assert script_calls(server) - calls == 1
+
+
+async def test_what_comes_meanwhile_goes_next(slow: Slow) -> None:
+    """While a call is in flight everything that comes, in whatever round of the loop, is one next call."""
+    before = slow.store.stats.batches
+    found: list[Answer | StoreError] = []
+    slow.proxy.passing.clear()
+    slow.store.submit(ONE, found.append)
+    for _ in range(40):
+        await asyncio.sleep(0)
+        slow.store.submit(ONE, found.append)
+    assert slow.store.stats.batches == before + 1
+    slow.proxy.passing.set()
+    await until(lambda: len(found) == 41)
+    assert left(found) == list(range(9_999, 9_958, -1))
+    assert slow.store.stats.batches == before + 2
+
+
+async def test_large_crowds_are_cut(store: RedisStore) -> None:
+    """More requests than one call may hold go in several calls, all at once."""
+    before = store.stats.batches
+    many = 2 * REDIS_BATCH_MAX + 10
+    answers = await asyncio.gather(*(store.adecide_one(ONE) for _ in range(many)))
+    assert left(answers) == list(range(9_999, 9_999 - many, -1))
+    assert store.stats.batches == before + 3
+
+
+async def test_peeks_ride_along(store: RedisStore) -> None:
+    """Peeks among charges charge nothing, and all operations of one moment share one packet."""
+    charges = [store.adecide_one(ONE) for _ in range(5)]
+    peeks = [store.adecide_one(ONE, peek=True) for _ in range(5)]
+    others = [store.adecide([ONE, ONE]), store.areset([(COUNTER, "ip:198.51.100.1")])]
+    answers = await asyncio.gather(*charges, *peeks, *others)
+    assert all(answer.admitted for answer in answers[:10])
+    assert (await store.adecide_one(ONE, peek=True)).verdicts()[0].remaining == 10_000 - 7
+    assert store.stats.connects == 2  # the one that learned the secret, and this loop's
+
+
+async def test_a_callback_that_raises_harms_nobody(store: RedisStore) -> None:
+    """The loop is told of it; those beside it get their answers, and the lane goes on."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    found: list[Answer | StoreError] = []
+
+    def fails(_: object) -> None:
+        raise ValueError("mine")
+
+    for done in (found.append, fails, found.append):
+        store.submit(ONE, done)
+    await until(lambda: len(found) == 2)
+    assert (left(found), told) == ([9_999, 9_997], ["mine"])
+    assert (await store.adecide_one(ONE)).admitted
+
+
+async def test_a_callback_may_submit(store: RedisStore) -> None:
+    """A callback that submits again, ever so often, gets each answer."""
+    found: list[Answer | StoreError] = []
+
+    def again(answer: Answer | StoreError) -> None:
+        found.append(answer)
+        if len(found) < 50:
+            store.submit(ONE, again)
+
+    store.submit(ONE, again)
+    await until(lambda: len(found) == 50)
+    assert left(found) == list(range(9_999, 9_949, -1))
+
+
+async def test_a_request_that_cannot_be_packed_fails_alone(store: RedisStore) -> None:
+    """A counter of a spec that the scripts do not know gets an error, and those beside it their answers."""
+
+    strange = COUNTER._replace(spec=object())
+    answers = await asyncio.gather(
+        *(store.adecide_one(request) for request in (ONE, ((strange, "s", 1),), ONE)), return_exceptions=True
+    )
+    assert isinstance(answers[1], StoreError)
+    assert not answers[1].transient
+    assert left([answers[0], answers[2]]) == [9_999, 9_998]
+
+
+async def test_an_unreadable_key_fails_alone(store: RedisStore, server) -> None:
+    """In a crowd only the requests of a key of another type fail."""
+    with contextlib.closing(server.client()) as client:
+        client.lpush(store.key(COUNTER, "bad"), "x")
+    requests = [((COUNTER, "bad" if i % 4 == 0 else "good", 1),) for i in range(40)]
+    answers = await asyncio.gather(*(store.adecide_one(request) for request in requests), return_exceptions=True)
+    assert [isinstance(answer, StoreError) for answer in answers] == [i % 4 == 0 for i in range(40)]
+    assert store.health()[0].state == "up"
+
+
+async def test_a_script_flush_in_a_crowd(store: RedisStore, server) -> None:
+    """A server that forgot the script gets it in full for what was in flight; each charge is made once."""  # P40
+    with contextlib.closing(server.client()) as client:
+        client.script_flush()
+    many = 2 * REDIS_BATCH_MAX
+    answers = await asyncio.gather(*(store.adecide_one(ONE) for _ in range(many)))
+    assert sorted(left(answers)) == list(range(10_000 - many, 10_000))
+    assert 1 <= store.stats.loads <= 2
+
+
+async def test_a_wrong_guess_of_the_window(server) -> None:
+    """Calendar windows are guessed by this process's clock; where that is far off the call is made again, and the answer is right."""
+    store = RedisStore(server.url, clock=ManualClock(86_400_000_000))
+    spec = FixedWindow(5, 86_400_000_000, align="calendar", unit="day", tz="Europe/Berlin")
+    counter = Counter("day", spec, counter_prefix("ride", "day", spec.algorithm, spec.shape))
+    answers = await asyncio.gather(*(store.adecide_one([(counter, "s", 1)]) for _ in range(6)))
+    assert [answer.admitted for answer in answers] == [True] * 5 + [False]
+    await store.aclose()
+
+
+async def test_every_algorithm_rides(store: RedisStore) -> None:
+    """Requests of different rules and with several charges share a call, each with its own answer."""
+    specs = (TokenBucket(5, 5, HOUR_US), FixedWindow(5, HOUR_US), SlidingWindow(5, HOUR_US))
+    counters = [
+        Counter(f"r{i}", spec, counter_prefix("ride", f"r{i}", spec.algorithm, spec.shape))
+        for i, spec in enumerate(specs)
+    ]
+    requests = [[(counter, "s", 1) for counter in counters[: i % 3 + 1]] for i in range(9)]
+    before = store.stats.batches
+    answers = await asyncio.gather(*(store.adecide_one(request) for request in requests))
+    assert store.stats.batches == before + 1
+    assert [answer.admitted for answer in answers] == [True] * 5 + [False] * 4
+    assert [len(answer.verdicts()) for answer in answers] == [1, 2, 3] * 3
+
+
+async def test_each_waits_until_its_own_deadline(slow: Slow) -> None:
+    """Behind a server that stalls each request is told after its own time, whether it was sent or is in line."""  # T77
+    loop = asyncio.get_running_loop()
+    waited: list[float] = []
+    slow.proxy.passing.clear()
+
+    def ask() -> None:
+        began = loop.time()
+        slow.store.submit(ONE, lambda _: waited.append(loop.time() - began))
+
+    for _ in range(4):
+        ask()
+        await asyncio.sleep(0.06)
+    await until(lambda: len(waited) == 4)
+    assert all(slow.timeout_s <= seconds < slow.timeout_s + 0.1 for seconds in waited), waited
+
+
+async def test_one_that_is_told_early_disturbs_nobody(slow: Slow) -> None:
+    """A request whose deadline comes while it is in flight leaves the connection to those sent with it."""
+    found: dict[str, object] = {}
+    slow.proxy.delay_s = 0.2
+
+    def ask(name: str) -> None:
+        slow.store.submit(ONE, lambda answer: found.update({name: answer}))
+
+    ask("first")
+    await asyncio.sleep(0.02)
+    ask("early")
+    await asyncio.sleep(0.15)
+    ask("late")
+    await until(lambda: len(found) == 3)
+    assert [isinstance(found[name], StoreError) for name in ("first", "early", "late")] == [False, True, False]
+    assert (slow.store.stats.lost, slow.store.health()[0].state) == (0, "up")
+    # All three were charged, and the one that was told an error no more than once.
+    slow.proxy.delay_s = 0
+    assert left([found["late"]]) == [9_997]
+
+
+async def test_replies_of_a_connection_given_up_reach_nobody(slow: Slow) -> None:
+    """What a stalled server says later is not taken for the answer to another request."""  # T81
+    other = COUNTER._replace(prefix=counter_prefix("ride", "other", "token_bucket", "-"))
+    slow.proxy.passing.clear()
+    with pytest.raises(StoreError, match="in time") as caught:
+        await slow.store.adecide_one(ONE)
+    assert caught.value.transient
+    slow.proxy.passing.set()
+    for cost in range(1, 6):
+        answer = await slow.store.adecide_one([(other, "s", cost)])
+        assert answer.request[0][2] == cost
+    assert answer.verdicts()[0].remaining == 10_000 - 15
+    assert slow.store.stats.lost == 1
+
+
+async def test_half_open_connections(slow: Slow) -> None:
+    """Where a connection is dead and nobody says so, it is given up after one deadline, and the next one works."""  # T81
+    slow.proxy.swallowing = True
+    with pytest.raises(StoreError, match="in time"):
+        await slow.store.adecide_one(ONE)
+    slow.proxy.swallowing = False
+    assert (await slow.store.adecide_one(ONE)).verdicts()[0].remaining == 9_999
+    assert slow.store.stats.lost == 1
+
+
+async def test_a_connection_closed_while_idle(store: RedisStore, server) -> None:
+    """A connection that the server closed is made anew, and no request is lost."""
+    assert (await store.adecide_one(ONE)).admitted
+    with contextlib.closing(server.client()) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+    await asyncio.sleep(0.05)
+    answers = await asyncio.gather(*(store.adecide_one(ONE) for _ in range(5)))
+    assert left(answers) == [9_998, 9_997, 9_996, 9_995, 9_994]
+    assert store.stats.lost == 0
+
+
+async def test_the_line_has_an_end(slow: Slow) -> None:
+    """More requests than may wait fail at once and are counted; the others are told by their deadlines."""
+    found: list[Answer | StoreError] = []
+    slow.proxy.passing.clear()
+    slow.store.submit(ONE, found.append)
+    await asyncio.sleep(0)
+    for _ in range(REDIS_WAITING_MAX):
+        slow.store.submit(ONE, found.append)
+    assert found == []
+    for _ in range(10):
+        slow.store.submit(ONE, found.append)
+    assert [str(answer).split(" requests")[0] for answer in found] == [str(REDIS_WAITING_MAX)] * 10
+    assert slow.store.stats.overflowed == 10
+    await until(lambda: len(found) == REDIS_WAITING_MAX + 11)
+    assert all(isinstance(answer, StoreError) for answer in found)
+    assert 0 < slow.store.stats.expired <= REDIS_WAITING_MAX
+
+
+async def test_connecting_outlives_deadlines(start_redis, start_proxy) -> None:
+    """Where signing in takes longer than a decision may, the connection is made once nevertheless."""
+    server = start_redis("--requirepass", "secret")
+    proxy = start_proxy(server.port)
+    store = RedisStore(f"redis://:secret@127.0.0.1:{proxy.port}?timeout_ms=40&keys=plain")
+    proxy.delay_s = 0.15
+    for _ in range(2):
+        with pytest.raises(StoreError, match="no connection"):
+            await store.adecide_one(ONE)
+    await until(lambda: store.stats.connects == 1)
+    proxy.delay_s = 0
+    assert (await store.adecide_one(ONE)).verdicts()[0].remaining == 9_999
+    assert store.stats.connects == 1
+    with pytest.raises(StoreError, match="no connection"):
+        proxy.delay_s = 0.15
+        store.decide_one(ONE)
+    proxy.delay_s = 0
+    await until(lambda: store.stats.connects == 2)
+    assert store.decide_one(ONE).verdicts()[0].remaining == 9_998
+    assert store.stats.connects == 2
+    await store.aclose()
+
+
+async def test_operations_after_closing(store: RedisStore) -> None:
+    """Whoever waits when the store is closed is told, and so is everybody after."""
+    waiting = asyncio.create_task(store.adecide_one(ONE))
+    await asyncio.sleep(0)
+    await store.aclose()
+    found: list[Answer | StoreError] = []
+    store.submit(ONE, found.append)
+    for call in (
+        waiting,
+        store.adecide_one(ONE),
+        store.adecide([ONE]),
+        store.arefund([]),
+        store.areset([(COUNTER, "x")]),
+    ):
+        with contextlib.suppress(StoreError):
+            assert await call == 0
+    assert [str(answer) for answer in found] == ["the Redis store is closed"]
+    assert not await store.awarm()
