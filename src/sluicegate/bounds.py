@@ -231,6 +231,10 @@ REDIS_SENTINEL_CHECK_US: Final = 1_000_000
 # or two; a full memory is emptied, which costs each client one give-back.
 REDIS_SUSPECTS_MAX: Final = 16_384
 
+# Redis Cluster: what a refused request over several slots takes back may be sent until this fraction of the time of a decision after its
+# deadline (2 ms of 8): the servers it goes to have just answered, and what is not taken back is lost.
+REDIS_UNDO_DIVISOR: Final = 4
+
 # Processes that may be said to share the limits of a store (``?nodes=``), which each divides by while the store is down.
 FLEET_NODES_MAX: Final = 100_000
 

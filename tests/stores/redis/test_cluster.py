@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -268,6 +269,41 @@ def test_a_part_that_hangs(cluster, open_here: Callable[..., RedisStore]) -> Non
     # Whether the lost charge was made is not known; it was made once at most.
     assert used(store, wide, hung) in (3, 6)
     assert here != there
+
+
+def test_a_part_that_hangs_beside_one_that_refuses(cluster, open_here: Callable[..., RedisStore]) -> None:
+    """What was charged is given back after the deadline too: the servers that were reached are there."""
+    store = open_here("?timeout_ms=400")
+    wide, tight = counter_of("wide", FixedWindow(9, YEAR)), counter_of("tight", FixedWindow(1, YEAR))
+    places = {cluster.owner(slot_of(store.key(wide, f"user:{number}"))): f"user:{number}" for number in range(60)}
+    (charged, refusing, hung) = places.values()
+    assert store.decide_one([(tight, refusing, 1)]).admitted
+    there = cluster.owner(slot_of(store.key(wide, hung)))
+    request = [(wide, charged, 2), (tight, refusing, 1), (wide, hung, 3)]
+
+    async def ask() -> None:
+        try:
+            await store.adecide_one(request)
+        finally:
+            await store.disconnect()
+
+    for way in (lambda: store.decide_one(request), lambda: asyncio.run(ask())):
+        cluster.pause(there)
+        try:
+            with pytest.raises(PartlyReached) as caught:
+                way()
+        finally:
+            cluster.resume(there)
+        assert [verdict and verdict.remaining for verdict in caught.value.verdicts] == [9, 0, None]
+        assert caught.value.receipts == ()
+        cluster.wait_whole()
+        other = open_here()
+        assert used(other, wide, charged) == 0
+        other.reset([(wide, hung)])
+        # The next one asks the refusing counter first, unless it is told to forget.
+        store = open_here("?timeout_ms=400")
+        assert store.warm()
+    assert store.stats.undo_lost == 0
 
 
 # ---------------------------------------------------------------------- slots that move

@@ -15,7 +15,7 @@ from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
 from sluicegate.stores.redis.packing import Command, Packing
 
-__all__ = ["Calls", "Steps", "single_of"]
+__all__ = ["Calls", "Steps", "Undo", "single_of"]
 
 R = TypeVar("R")
 
@@ -23,6 +23,12 @@ Steps: TypeAlias = Generator[Sequence[Command], Sequence[Any], R]
 """An operation under way: yields commands, takes one reply (bytes, int) or StoreError for each, returns its result."""
 
 _RETRIES = 2
+
+
+class Undo(list[Command]):
+    """Commands that take back charges of a refused request: they are still sent when the deadline has passed, see ``REDIS_UNDO_DIVISOR``."""
+
+    __slots__ = ()
 
 
 class Calls:

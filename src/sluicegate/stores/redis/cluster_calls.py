@@ -20,21 +20,22 @@ class ClusterCalls(Calls):
     """``Calls`` for a cluster. Safe from any thread.
 
     A batch is decided in rounds: its requests in one slot in order and in one step, those over several slots as ``composition``
-    says. Each server has its own time: the times of a batch's answers are those of several servers.
+    says. Each server has its own time: the times of a batch's answers are those of several servers. ``composition`` is for callers
+    that send the parts of a request themselves.
     """
 
-    __slots__ = ("_composition",)
+    __slots__ = ("composition",)
 
     def __init__(self, packing: Packing, slot_of: SlotOf, stats: RedisStats) -> None:
         super().__init__(packing)
-        self._composition = Composition(Calls(packing), slot_of, Suspects(packing.clock), stats)
+        self.composition = Composition(Calls(packing), slot_of, Suspects(packing.clock), stats)
 
     def decide(self, requests: Sequence[Request], *, peek: bool) -> Steps[list[Answer]]:
         """See ``Store.decide``; raises PartlyDecided where some requests have no answer, and StoreError where none has."""
         answers: list[Answer | None] = []
         fault: StoreError | None = None
         for first in range(0, len(requests), REDIS_BATCH_MAX):
-            found = yield from self._composition.decide(requests[first : first + REDIS_BATCH_MAX], peek=peek)
+            found = yield from self.composition.decide(requests[first : first + REDIS_BATCH_MAX], peek=peek)
             for answer in found:
                 if isinstance(answer, StoreError):
                     fault = fault or answer
@@ -49,7 +50,7 @@ class ClusterCalls(Calls):
 
     def decide_one(self, request: Request, *, peek: bool) -> Steps[Answer]:
         """See ``Store.decide_one``; raises PartlyReached where only some counters of the request were reached."""
-        return (yield from self._composition.decide_one(request, peek=peek))
+        return (yield from self.composition.decide_one(request, peek=peek))
 
     def decide_singles(self, charges: Sequence[Charge], *, peek: bool) -> Steps[tuple[int, list[Single]]]:
         """See ``Store.decide_singles``. The time is the earliest of the servers', which is on the safe side for all answers."""
@@ -60,8 +61,8 @@ class ClusterCalls(Calls):
 
     def refund(self, receipts: Sequence[Receipt]) -> Steps[int]:
         """See ``Store.refund``."""
-        return (yield from self._composition.refund(receipts))
+        return (yield from self.composition.refund(receipts))
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
         """See ``Store.reset``."""
-        return (yield from self._composition.reset(keys))
+        return (yield from self.composition.reset(keys))

@@ -34,7 +34,7 @@ from sluicegate.stores.base import Answer, Counter, Receipt, Request
 from sluicegate.stores.redis.calls import Calls, Steps
 from sluicegate.stores.redis.faults import ServerFault
 from sluicegate.stores.redis.parts import Part, concluded, refuses
-from sluicegate.stores.redis.side_by_side import side_by_side
+from sluicegate.stores.redis.side_by_side import side_by_side, undoing
 from sluicegate.stores.redis.stats import RedisStats
 from sluicegate.stores.redis.suspects import Suspects
 
@@ -59,7 +59,20 @@ class Composition:
 
     def decide_one(self, request: Request, *, peek: bool) -> Steps[Answer]:
         """Decide a request. Raises PartlyReached where only some of its counters were reached."""
-        (answer,), undo = yield from self._decide((request,), peek=peek)
+        parts = self.begin(request, peek=peek)
+        yield from self._ask([parts])
+        return (yield from self.finish(request, parts, peek=peek))
+
+    def begin(self, request: Request, *, peek: bool) -> list[Part]:
+        """The parts of a request, each of which is to be decided (or looked at) side by side, before ``finish``."""
+        parts = self._parts(request, peek=peek)
+        if len(parts) > 1 and not peek:
+            self._look_first(parts)
+        return parts
+
+    def finish(self, request: Request, parts: list[Part], *, peek: bool) -> Steps[Answer]:
+        """What follows when all parts have their answer or error: the rest is decided, what must be is given back."""
+        (answer,), undo = yield from self._finish((request,), [parts], [[]], peek=peek)
         if undo:
             yield from self.give_back(undo)
         if isinstance(answer, StoreError):
@@ -68,7 +81,9 @@ class Composition:
 
     def decide(self, requests: Sequence[Request], *, peek: bool) -> Steps[list[Answer | StoreError]]:
         """Decide a batch in order, at most ``REDIS_BATCH_MAX`` requests. What a partly reached request charged is given back."""
-        answers, undo = yield from self._decide(requests, peek=peek)
+        first, later = self._rounds(requests, peek=peek)
+        yield from self._ask(first)
+        answers, undo = yield from self._finish(requests, first, later, peek=peek)
         for answer in answers:
             if isinstance(answer, PartlyReached):
                 undo += [receipt for receipt in answer.receipts if isinstance(receipt, Receipt)]
@@ -80,7 +95,7 @@ class Composition:
         """Undo charges. What cannot be given back is lost, and counted."""
         groups = self._by_slot(receipts, [receipt.subject for receipt in receipts])
         self._stats.undone += len(receipts)
-        results = yield from side_by_side([self._calls.refund(group) for group in groups])
+        results = yield from undoing(side_by_side([self._calls.refund(group) for group in groups]))
         self._stats.undo_lost += sum(
             len(group) for group, result in zip(groups, results, strict=True) if isinstance(result, StoreError)
         )
@@ -97,16 +112,16 @@ class Composition:
             self._calls.reset(group) for group in self._by_slot(keys, [subject for _, subject in keys])
         ])))  # fmt: skip
 
-    def _decide(
-        self, requests: Sequence[Request], *, peek: bool
+    def _finish(
+        self, requests: Sequence[Request], first: list[list[Part]], later: list[list[Part]], *, peek: bool
     ) -> Steps[tuple[list[Answer | StoreError], list[Receipt]]]:
-        """(an answer or the reason for none of each request, the charges to give back)."""
-        first, later = self._rounds(requests, peek=peek)
-        yield from self._ask(first)
+        """(an answer or the reason for none of each request, the charges to give back), when ``first`` was asked."""
+        yield from self._ask_by_key(first)
         # What was only looked at so far is charged where those that were to be decided first have passed.
         rest = [waiting or _to_charge(asked, peek=peek) for asked, waiting in zip(first, later, strict=True)]
         if any(rest):
             yield from self._ask(rest)
+            yield from self._ask_by_key(rest)
         parts = [
             [part for part in asked if not part.peek] + more if more else asked
             for asked, more in zip(first, rest, strict=True)
@@ -130,9 +145,7 @@ class Composition:
         later: list[list[Part]] = []
         taken: set[int] = set()
         for request in requests:
-            parts = self._parts(request, peek=peek)
-            if len(parts) > 1 and not peek:
-                self._look_first(parts)
+            parts = self.begin(request, peek=peek)
             if taken and any(part.slot in taken for part in parts if not part.peek):
                 for part in parts:
                     part.peek = peek
@@ -164,19 +177,22 @@ class Composition:
                 part.peek = not suspect
 
     def _ask(self, parts: Sequence[list[Part]]) -> Steps[None]:
-        """Fill in what is found, one command for each slot; key by key where a slot is being moved."""
+        """Fill in what is found, by one command for each slot."""
         groups: dict[tuple[int, bool], list[Part]] = {}
         for asked in parts:
             for part in asked:
                 groups.setdefault((part.slot, part.peek), []).append(part)
         yield from self._ask_groups(groups.values())
-        by_key: list[list[Part]] = []
+
+    def _ask_by_key(self, parts: Sequence[list[Part]]) -> Steps[None]:
+        """Put one part for each charge in the place of those whose slot is being moved, and fill these in."""
+        singles: list[list[Part]] = []
         for asked in parts:
             if any(_is_moving(part) for part in asked):
                 asked[:] = [single for part in asked for single in (_by_key(part) if _is_moving(part) else (part,))]
-                by_key += [[part] for part in asked if part.found is None]
-        if by_key:
-            yield from self._ask_groups(by_key)
+                singles += [[part] for part in asked if part.found is None]
+        if singles:
+            yield from self._ask_groups(singles)
 
     def _ask_groups(self, groups: Iterable[list[Part]]) -> Steps[None]:
         kept = list(groups)

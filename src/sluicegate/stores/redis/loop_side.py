@@ -8,16 +8,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from sluicegate.bounds import REDIS_WAITING_MAX
+from sluicegate.bounds import REDIS_UNDO_DIVISOR, REDIS_WAITING_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Done, Request
-from sluicegate.stores.redis.calls import Steps
+from sluicegate.stores.redis.calls import Steps, Undo
+from sluicegate.stores.redis.cluster_calls import ClusterCalls
 from sluicegate.stores.redis.core import Core, closed_error
 from sluicegate.stores.redis.inflight import Batch, Landed, Outbound, Sendable, Single, tell
 from sluicegate.stores.redis.lane import Lane
 from sluicegate.stores.redis.node import Node
 from sluicegate.stores.redis.router import SEVERAL, SingleRouter
+from sluicegate.stores.redis.several import PartWaiter, Several
 
 __all__ = ["LoopSide"]
 
@@ -43,6 +45,10 @@ class LoopSide:
         """The loop's time at which a decision that is asked for now must be told."""
         return self.loop.time() + self._timeout_s
 
+    def undo_deadline_s(self, deadline_s: float) -> float:
+        """Until when something may be taken back whose decision must be told at ``deadline_s``."""
+        return max(deadline_s, self.loop.time() + self._timeout_s / REDIS_UNDO_DIVISOR)
+
     # ------------------------------------------------------------------ requests
 
     def submit(self, request: Request, done: Done, *, peek: bool) -> None:
@@ -59,27 +65,42 @@ class LoopSide:
         try:
             group = router.group_of(request)
             if group == SEVERAL:
-                self._start(self._core.calls.decide_one(request, peek=peek), done, deadline_s)
+                calls = self._core.calls
+                assert isinstance(calls, ClusterCalls)
+                Several(self, calls.composition, request, done, deadline_s, peek=peek).begin()
                 return
-            lane = self._lane(router.node_of(group))
         except StoreError as error:
             tell(done, error)
         else:
-            lane.submit(request, done, group, deadline_s, peek=peek)
+            self.submit_part(request, done, group, deadline_s, peek=peek)
 
     def _one_by_one(self, batch: Batch) -> None:
         """Decide the requests of a batch each by itself: some of its keys have moved to another server, and some have not yet."""
         for request, done, deadline_s in batch.left():
-            self._start(self._core.calls.decide_one(request, peek=batch.peek), done, deadline_s)
+            if isinstance(done, PartWaiter):
+                # The whole request is decided key by key, as one operation.
+                done.moving()
+                continue
+            self.start(self._core.calls.decide_one(request, peek=batch.peek), done, deadline_s)
 
     # ------------------------------------------------------------------ operations
 
     def run(self, steps: Steps[Any], done: Landed, deadline_s: float) -> None:
         """Perform an operation; ``done`` gets its result or its exception."""
-        self._when_ready(partial(self._start, steps, done, deadline_s), done, deadline_s)
+        self._when_ready(partial(self.start, steps, done, deadline_s), done, deadline_s)
 
-    def _start(self, steps: Steps[Any], done: Landed, deadline_s: float) -> None:
+    def start(self, steps: Steps[Any], done: Landed, deadline_s: float) -> None:
+        """``run`` on a store that is ready."""
         _Run(self, steps, done, deadline_s).advance(None)
+
+    def submit_part(self, request: Request, done: Done, group: int, deadline_s: float, *, peek: bool) -> None:
+        """``submit`` a request, or a part of one, whose group is known, on a store that is ready."""
+        try:
+            lane = self._lane(self._core.router.node_of(group))
+        except StoreError as error:
+            tell(done, error)
+        else:
+            lane.submit(request, done, group, deadline_s, peek=peek)
 
     def send(self, command: Sendable, landed: Landed, deadline_s: float) -> None:
         """Send one command; ``landed`` gets its reply or a StoreError."""
@@ -183,8 +204,9 @@ class _Run:
         else:
             self._replies = [None] * len(commands)
             self._missing = len(commands)
+            until_s = self._side.undo_deadline_s(self._deadline_s) if isinstance(commands, Undo) else self._deadline_s
             for place, command in enumerate(commands):
-                self._side.send(command, partial(self._land, place), self._deadline_s)
+                self._side.send(command, partial(self._land, place), until_s)
 
     def _land(self, place: int, reply: Any) -> None:
         self._replies[place] = reply

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from sluicegate.errors import StoreError
-from sluicegate.stores.redis.calls import Steps
+from sluicegate.stores.redis.calls import Steps, Undo
 from sluicegate.stores.redis.packing import Command
 
-__all__ = ["side_by_side"]
+__all__ = ["side_by_side", "undoing"]
 
 R = TypeVar("R")
 
@@ -38,3 +38,14 @@ def side_by_side(operations: Sequence[Steps[R]]) -> Steps[list[R | StoreError]]:
             go_on(place, replies[first : first + len(commands)])
             first += len(commands)
     return results
+
+
+def undoing(steps: Steps[R]) -> Steps[R]:
+    """The same operation, of which all that it sends takes something back."""
+    try:
+        commands = next(steps)
+        while True:
+            commands = steps.send((yield Undo(commands)))
+    except StopIteration as done:
+        result: R = done.value
+        return result

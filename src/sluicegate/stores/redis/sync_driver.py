@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from sluicegate.bounds import REDIS_UNDO_DIVISOR
 from sluicegate.errors import StoreError
-from sluicegate.stores.redis.calls import Steps
+from sluicegate.stores.redis.calls import Steps, Undo
 from sluicegate.stores.redis.core import Core, closed_error
 from sluicegate.stores.redis.faults import CONNECT_ANEW, OF_THE_SERVER
 from sluicegate.stores.redis.link import Link, ReplyError, packed
@@ -75,7 +76,10 @@ class SyncDriver:
         try:
             commands = next(steps)
             while True:
-                commands = steps.send(self.ask(commands, deadline_us))
+                until_us = deadline_us
+                if isinstance(commands, Undo):
+                    until_us = max(until_us, core.clock.monotonic_us() + core.timeout_us // REDIS_UNDO_DIVISOR)
+                commands = steps.send(self.ask(commands, until_us))
         except StopIteration as done:
             result: R = done.value
             return result
