@@ -145,6 +145,8 @@ class EmbeddedStore:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._directory,
                 # The terminal's Ctrl-C is for the supervisor: the workers still need the store while they drain.
                 start_new_session=True,
+                # Secrets among our settings are none of its business.
+                env={name: value for name, value in os.environ.items() if not name.startswith("SLUICEGATE_")},
             )  # fmt: skip
 
     def _options(self) -> list[str]:

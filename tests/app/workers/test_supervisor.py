@@ -10,12 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import redis
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +135,7 @@ def check(server: Any) -> dict[str, Any]:
 
 def test_unix_sockets_are_shared(start: Start, watch: Any, until: Until, rules: Path) -> None:
     """All workers accept from one Unix socket, and a decision of one is refunded by way of another; one told to stop is replaced
-    without a refused connection; a second server on the same data is refused and disturbs nothing."""
+    without a refused connection; a second server on the same data is refused and disturbs nothing; a killed supervisor leaves no socket."""
     server = start("serve", *PATIENT, "--workers", "2", "--rules", str(rules), "--api", "unix:api.sock")
     watched = watch(server)
     path = str(server.directory / "api.sock")
@@ -170,8 +171,10 @@ def test_unix_sockets_are_shared(start: Start, watch: Any, until: Until, rules: 
     os.kill(watched.pid_of("worker-1-of-2"), signal.SIGTERM)
     until(replaced, "worker 1 is back")
     assert watched.events("worker_ended")[0]["how"] == "exit status 0"
-    assert server.stop() == 0
-    assert (watched.left(), watched.sockets(), Path(path).exists()) == ([], [], False)
+    server.process.kill()
+    server.process.wait()
+    until(lambda: not watched.left(), "no process is left")
+    assert (watched.sockets(), Path(path).exists()) == ([], False)
 
 
 def test_without_the_extra(start: Start, rules: Path, tmp_path: Path) -> None:
@@ -210,11 +213,46 @@ def test_address_of_another_server(start: Start, rules: Path) -> None:
 
 def test_stop_during_the_start(start: Start, watch: Any, rules: Path) -> None:
     """A signal while workers are being started ends what is there, with exit status 0."""
-    server = start(*UP, *PATIENT, "--workers", "2", "--rules", str(rules), ready=False)
+    listeners = ("--gateway", "unix:gateway.sock", "--api", "127.0.0.1:0")
+    server = start("up", *listeners, *PATIENT, "--workers", "2", "--rules", str(rules), ready=False)
     watched = watch(server)
     deadline = time.monotonic() + 20
     while not any("worker-1" in command for command in watched.children().values()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    assert any(path.endswith("gateway.sock") for path in watched.sockets())
     assert server.stop() == 0
     assert (watched.left(), watched.sockets(), server.out.read_text()) == ([], [], "")
+
+
+def test_one_worker_with_the_embedded_store(start: Start, watch: Any, until: Until, rules: Path) -> None:
+    """``--store embedded://`` serves one worker too: a store of 32 MiB that evicts nothing, writes nothing, has no port and can be
+    reached by its user only; a second signal ends everything at once, with exit status 1."""
+    server = start(
+        "serve", "--rules", str(rules), "--api", "127.0.0.1:0", "--drain-delay", "60s", SLUICEGATE_STORE=PATIENT[1]
+    )
+    watched = watch(server)
+    assert check(server)["remaining"] == LIMIT - 1
+    assert check(server)["remaining"] == LIMIT - 2
+    path = next(path for path in watched.sockets() if path.endswith("store.sock"))
+    assert Path(path).stat().st_mode & 0o777 == 0o700
+    with closing(redis.Redis(unix_socket_path=path)) as client:
+        found = client.config_get("maxmemory", "maxmemory-policy", "port", "save", "appendonly")
+    assert found == {
+        "maxmemory": str(32 << 20),
+        "maxmemory-policy": "noeviction",
+        "port": "0",
+        "save": "",
+        "appendonly": "no",
+    }
+    assert b"SLUICEGATE" not in Path(f"/proc/{watched.pid_of('valkey-server')}/environ").read_bytes()
+    assert watched.pid_of("worker-1-of-1")
+
+    server.process.terminate()
+    until(
+        lambda: {event.get("worker") for event in watched.events("stop_requested")} == {None, 1}, "the worker is told"
+    )
+    time.sleep(0.25)
+    assert server.process.poll() is None
+    assert server.stop() == 1
+    assert (watched.left(), watched.sockets()) == ([], [])

@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import BinaryIO
 
 from sluicegate.app import logs
@@ -19,6 +20,7 @@ from sluicegate.app.server import loop_factory, serve
 from sluicegate.app.signals import StopRequests
 from sluicegate.app.workers.fleet import Fleet
 from sluicegate.app.workers.messages import Failed, Ready, Restarts, Start, Stop, encode, from_supervisor
+from sluicegate.app.workers.ports import remove_socket
 from sluicegate.bounds import ORPHAN_DRAIN_S, ORPHAN_LIFE_S, WORKER_MESSAGE_BYTES_MAX
 from sluicegate.clock import SystemClock
 from sluicegate.doors.listen import Listener, adopt_listener, open_listener
@@ -35,6 +37,8 @@ class Worker:
 
     def __init__(self, start: Start, channel: socket.socket, lines: BinaryIO) -> None:
         self._sockets = start.sockets
+        self._files: list[tuple[Path, int]] = []
+        """Those of the inherited sockets, which the supervisor removes if it can."""
         self._channel = channel
         self._lines = lines
         self.fleet: Fleet | None = Fleet(start.worker, start.workers, start.directory, start.restarts)
@@ -51,6 +55,8 @@ class Worker:
     async def open(self, role: Role) -> Listener:
         descriptor = self._sockets.get(role.name)
         if descriptor is not None:
+            path = Path(role.address.path or "")
+            self._files.append((path, path.stat().st_ino))  # noqa: ASYNC240 - one stat of a local file, at start-up
             return await adopt_listener(socket.socket(fileno=descriptor), role.address, role.protocol_factory)
         return await open_listener(role.address, role.protocol_factory, reuse_port=role.address.path is None)
 
@@ -65,11 +71,17 @@ class Worker:
                     self.fleet.restarts = message
                 elif isinstance(message, Stop):
                     loop.call_soon_threadsafe(_stop, requests, message.force)
-            loop.call_soon_threadsafe(_orphaned, requests)
+            loop.call_soon_threadsafe(self._orphaned, requests)
         except RuntimeError:
             return  # The loop is closed: the worker is past its end, and has shut the channel itself.
         threading.Event().wait(ORPHAN_LIFE_S)
         os._exit(_ORPHANED)
+
+    def _orphaned(self, requests: StopRequests) -> None:
+        requests.request(reason="the supervisor is gone")
+        for path, inode in self._files:
+            remove_socket(path, inode)
+        asyncio.get_running_loop().call_later(ORPHAN_DRAIN_S, _stop, requests, True)
 
 
 def _stop(requests: StopRequests, force: bool) -> None:
@@ -77,11 +89,6 @@ def _stop(requests: StopRequests, force: bool) -> None:
         requests.insist(by="supervisor")
     else:
         requests.request(by="supervisor")
-
-
-def _orphaned(requests: StopRequests) -> None:
-    requests.request(reason="the supervisor is gone")
-    asyncio.get_running_loop().call_later(ORPHAN_DRAIN_S, _stop, requests, True)
 
 
 def _line(lines: BinaryIO) -> bytes:

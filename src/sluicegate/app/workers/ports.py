@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sluicegate.doors.listen import Address, bind
 
-__all__ = ["Ports"]
+__all__ = ["Ports", "remove_socket"]
 
 
 class Ports:
@@ -35,7 +35,7 @@ class Ports:
             if address.path is not None:
                 self.sockets[name] = held
                 held.listen(backlog)
-                self._closing.callback(_remove, Path(address.path), Path(address.path).stat().st_ino)  # noqa: ASYNC240
+                self._closing.callback(remove_socket, Path(address.path), Path(address.path).stat().st_ino)  # noqa: ASYNC240
                 self.addresses[name] = address
             else:
                 held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -46,7 +46,8 @@ class Ports:
         self._closing.close()
 
 
-def _remove(path: Path, inode: int) -> None:
+def remove_socket(path: Path, inode: int) -> None:
+    """Remove the file of a Unix socket, unless another has taken its place."""
     with contextlib.suppress(OSError):
         if path.stat().st_ino == inode:
             path.unlink()
