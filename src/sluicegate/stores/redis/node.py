@@ -128,6 +128,8 @@ class Node:
                 deadline_us = self.clock.monotonic_us() + REDIS_PROBE_MS * US_PER_MS
                 (reply,) = link.exchange(packed([_PROBE]), 1, deadline_us, self.clock)
                 error = str(fault_of(str(reply), self.address)) if isinstance(reply, ReplyError) else None
+                # Kept only where it will be used: an outage has any number of probes.
+                link.broken = error is not None
             finally:
                 self.links.adopt(link)
         except (StoreError, OSError) as failure:
