@@ -30,6 +30,10 @@ from sluicegate.stores.redis.riders import Words
 
 __all__ = ["Lane"]
 
+_RUN_SHIFT = 16
+_GROUP_MASK = (1 << _RUN_SHIFT - 1) - 1
+"""A group is a hash slot, of which a cluster has 2**14."""
+
 
 class Lane:
     """A lane belongs to its loop and is used on it only. ``elsewhere`` takes what another server is to be sent, ``apart`` a batch
@@ -37,7 +41,7 @@ class Lane:
     """
 
     __slots__ = (
-        "_apart", "_began_us", "_connecting", "_core", "_elsewhere", "_groups", "_inflight", "_leave", "_link", "_loop", "_node", "_outbound", "_patience_s", "_scheduled", "_timer", "_timer_s", "_waiting", "closed",
+        "_apart", "_began_us", "_connecting", "_core", "_elsewhere", "_groups", "_inflight", "_leave", "_link", "_loop", "_node", "_outbound", "_patience_s", "_runs", "_scheduled", "_timer", "_timer_s", "_waiting", "closed",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +58,8 @@ class Lane:
         self._elsewhere = elsewhere
         self._apart = apart
         self._groups: dict[int, list[Item]] = {}
-        """Requests in line, by group and by whether they are peeks."""
+        """Requests in line, by group and by whether they are peeks; those that a request of the other kind follows, by run too."""
+        self._runs = 0
         self._outbound: list[Outbound] = []
         """Commands in line."""
         self._waiting = 0
@@ -90,6 +95,11 @@ class Lane:
         key = group << 1 | peek
         items = self._groups.get(key)
         if items is None:
+            # Peeks are a command of their own, and neither kind may overtake what came before it.
+            before = self._groups.pop(key ^ 1, None)
+            if before is not None:
+                self._runs += 1
+                self._groups[self._runs << _RUN_SHIFT | key ^ 1] = before
             items = self._groups[key] = []
         items.append((request, done, deadline_s))
         self._in_line(deadline_s)
@@ -163,10 +173,11 @@ class Lane:
         found, self._outbound = self._outbound, []
         groups, self._groups = self._groups, {}
         self._waiting = 0
+        self._runs = 0
         for key, items in groups.items():
             for first in range(0, len(items), REDIS_BATCH_MAX):
                 batch = items if len(items) <= REDIS_BATCH_MAX else items[first : first + REDIS_BATCH_MAX]
-                found.append(Batch(self._core, batch, key >> 1, peek=bool(key & 1)))
+                found.append(Batch(self._core, batch, key >> 1 & _GROUP_MASK, peek=bool(key & 1)))
         return found
 
     def _put(self, outbound: Outbound, words: list[Words]) -> None:
