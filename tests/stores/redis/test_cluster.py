@@ -281,17 +281,17 @@ def test_a_part_that_hangs_beside_one_that_refuses(cluster, open_here: Callable[
     there = cluster.owner(slot_of(store.key(wide, hung)))
     request = [(wide, charged, 2), (tight, refusing, 1), (wide, hung, 3)]
 
-    async def ask() -> None:
+    async def ask(store: RedisStore) -> None:
         try:
             await store.adecide_one(request)
         finally:
             await store.disconnect()
 
-    for way in (lambda: store.decide_one(request), lambda: asyncio.run(ask())):
+    for way in (lambda store: store.decide_one(request), lambda store: asyncio.run(ask(store))):
         cluster.pause(there)
         try:
             with pytest.raises(PartlyReached) as caught:
-                way()
+                way(store)
         finally:
             cluster.resume(there)
         assert [verdict and verdict.remaining for verdict in caught.value.verdicts] == [9, 0, None]

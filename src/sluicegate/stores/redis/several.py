@@ -20,7 +20,7 @@ from sluicegate.stores.redis.parts import ComposedAnswer, Part
 __all__ = ["PartWaiter", "Several"]
 
 
-class Side(Protocol):
+class _Side(Protocol):
     """What is used of a ``LoopSide``."""
 
     def submit_part(self, request: Request, done: Done, group: int, deadline_s: float, *, peek: bool) -> None: ...
@@ -34,7 +34,7 @@ class Several:
     __slots__ = ("_composition", "_deadline_s", "_done", "_missing", "_parts", "_peek", "_request", "_side")
 
     def __init__(
-        self, side: Side, composition: Composition, request: Request, done: Done, deadline_s: float, *, peek: bool
+        self, side: _Side, composition: Composition, request: Request, done: Done, deadline_s: float, *, peek: bool
     ) -> None:
         self._side = side
         self._composition = composition
