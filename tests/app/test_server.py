@@ -304,6 +304,19 @@ def test_closed_standard_streams(rules: Path, tmp_path: Path, closed: str) -> No
         process.wait()
 
 
+def test_closed_standard_streams_are_open_to_children() -> None:
+    """What stands for a closed standard stream is handed on, so that workers have all three as well."""
+    child = "import os; [os.fstat(descriptor) for descriptor in range(3)]"
+    program = f"""
+import subprocess, sys
+from sluicegate.cli.root import run
+run(["--version"])
+sys.exit(subprocess.run([sys.executable, "-c", {child!r}]).returncode)
+"""
+    command = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, program]
+    assert subprocess.run(command, timeout=30, check=False).returncode == 0
+
+
 def test_standard_output_that_takes_nothing(rules: Path) -> None:
     """A server that cannot say where it listens does not start: one line, exit status 2."""
     command = 'exec "$0" -m sluicegate serve --rules "$1" --api 127.0.0.1:0 >/dev/full'

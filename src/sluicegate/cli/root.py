@@ -95,6 +95,8 @@ def _open_standard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+            # The number it was opened under may be this one already, and then dup2 leaves it closed for child processes.
+            os.set_inheritable(descriptor, True)
             stream = os.fdopen(descriptor, mode, closefd=False)
             setattr(sys, ("stdin", "stdout", "stderr")[descriptor], stream)
 
