@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from sluicegate.bounds import FALLBACK_HANDOVER_US_MAX
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.limiter.limiter import Limiter
-from sluicegate.limiter.shares import share_of
 from sluicegate.rules.facts import Facts
+from sluicegate.rules.load import load_rules
+from sluicegate.rules.report import bounds_report
 from sluicegate.stores.memory import MemoryStore
 from sluicegate.testing import FlakyStore
 
@@ -212,29 +213,35 @@ RECOVERED = (
 
 
 @settings(max_examples=150, deadline=None)
-@given(nodes=st.integers(1, 4), capacity=st.integers(1, 10), steps=st.lists(STEP, max_size=60))
-@example(nodes=1, capacity=10, steps=SATURATED + RECOVERED)
-@example(
-    nodes=1,
-    capacity=10,
-    steps=[*SATURATED[:5], ("store", True), ("ask", 0, 12, 1), ("wait", 10_000_000), ("ask", 0, 12, 1)],
+@given(
+    nodes=st.integers(1, 4),
+    capacity=st.integers(1, 10),
+    steps=st.lists(STEP, max_size=60),
+    start=st.sampled_from(["full", "empty"]),
 )
-def test_one_extra_burst_per_outage(nodes: int, capacity: int, steps: list[tuple]) -> None:
-    """However a fleet is asked, before, during and after outages, any interval admits at most capacity + rate·Δ and one burst more per outage.
+@example(nodes=1, capacity=10, steps=SATURATED + RECOVERED, start="full")
+@example(nodes=1, capacity=10, steps=[*SATURATED[:5], *RECOVERED[:3], *RECOVERED[-2:]], start="full")
+@example(nodes=1, capacity=10, steps=(SATURATED[1:5] + RECOVERED) * 3, start="empty")
+@example(nodes=3, capacity=7, steps=(SATURATED[1:5] + RECOVERED[:9]) * 3, start="empty")
+def test_what_an_outage_admits(nodes: int, capacity: int, steps: list[tuple], start: str) -> None:
+    """However a fleet is asked, any interval admits at most capacity + rate·Δ and what ``rules bounds`` says for each outage in it.
 
-    The burst is the fleet's: the capacity, or the sum of the shares. Each node sees the client when the store is back, as
-    it does where the balancer spreads its requests.
+    Each node sees the client when the store is back, as it does where the balancer spreads its requests.
     """
     clock = ManualClock()
     shared = MemoryStore(clock)
     stores = [FlakyStore(shared) for _ in range(nodes)]
-    limiters = [Limiter.from_quota(f"{capacity}/10s", store=store, clock=clock, nodes=nodes) for store in stores]
+    text = f"version: 1\nrules: [{{name: a, quota: {capacity}/10s, fallback_start: {start}}}]"
+    rules = load_rules(text, "rules.yaml")
+    limiters = [Limiter.from_rules(rules, store, clock, nodes=nodes) for store in stores]
+    (row,) = bounds_report(rules, nodes=nodes)
+    assert row.outage_extra is not None
     admitted: list[tuple[int, int]] = []
     outages = 0
 
     def ask(node: int, times: int, cost: int) -> None:
         for _ in range(times):
-            if limiters[node % nodes].check("k", cost).allowed:
+            if limiters[node % nodes].check(Facts(), cost).allowed:
                 admitted.append((clock.monotonic_us(), cost))
 
     for kind, *numbers in steps:
@@ -244,15 +251,14 @@ def test_one_extra_burst_per_outage(nodes: int, capacity: int, steps: list[tuple
             ask(*numbers)
         else:
             (up,) = numbers
-            outages += stores[0].down is False and not up
+            outages += not stores[0].down and not up
             for store in stores:
                 store.down = not up
             for node in range(nodes if up else 0):
                 ask(node, 1, 1)
-    spec = limiters[0].ruleset.rules[0].quotas[None].specs[0]
-    burst = max(capacity, nodes * share_of(spec, nodes).capacity)
+    spec = rules.rules[0].quotas[None].specs[0]
     for first, (began_us, _) in enumerate(admitted):
         total = 0
         for now_us, cost in admitted[first:]:
             total += cost
-            assert total <= spec.most_admitted(now_us - began_us + 1) + outages * burst
+            assert total <= spec.most_admitted(now_us - began_us + 1) + outages * row.outage_extra

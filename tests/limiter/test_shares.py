@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.algorithms import Ban, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, Spec, TokenBucket
+from sluicegate.algorithms.share import share_of
 from sluicegate.bounds import PERIOD_US_MAX
 from sluicegate.clock import US_PER_S, ManualClock
-from sluicegate.limiter.shares import Shares, share_of
+from sluicegate.limiter.shares import Shares
 from sluicegate.stores.memory import MemoryStore
 from sluicegate.testing.store_contract import counter_for
 

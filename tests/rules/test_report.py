@@ -130,27 +130,58 @@ def test_load_and_clients_scale_the_cost():
     assert each.store_calls_per_s == 250
 
 
+ONE, THREE = "counts in this process all of the limit", "each of 3 nodes counts"
 FAILURE = [
-    ("open", "admits everything, counted and marked degraded"),
-    ("closed", "refuses everything with 503"),
+    ("10/s", "open", 3, None, "admits everything, counted and marked degraded"),
+    ("10/s", "closed", 3, 0, "refuses everything with 503"),
+    ("0", "local", 3, 0, "still refuses everything"),
+    ("unlimited", "closed", 3, 0, "nothing changes"),
+    ("10/s", "local", 1, 10, f"{ONE}; starts full, so up to 10 more per outage"),
     (
+        "10/s",
         "local",
-        "each of 3 nodes counts for itself by the same numbers, so all together up to 57 in the same time",
+        3,
+        10,
+        f"{THREE} 1/3 of the rate, 3 at once; starts full, so up to 10 more per outage over all nodes",
+    ),
+    (
+        "2/s",
+        "local",
+        3,
+        3,
+        f"{THREE} 1/3 of the rate, 1 at once; starts full, so up to 3 more per outage over all nodes",
+    ),
+    ("10/s", "local, fallback_start: empty", 1, 0, f"{ONE}; starts empty, so no burst more"),
+    (
+        "10/s",
+        "local, fallback_start: empty",
+        3,
+        0,
+        f"{THREE} 1/3 of the rate, 3 at once; starts empty, so no burst more",
+    ),
+    (
+        "2/s",
+        "local, fallback_start: empty",
+        3,
+        1,
+        f"{THREE} 1/3 of the rate, 1 at once; starts empty, but has a token at least, so up to 1 more per outage over all nodes",
+    ),
+    ("10/s", "local, fallback_share: sticky", 1, 10, f"{ONE}; starts full, so up to 10 more per outage"),
+    (
+        "10/s",
+        "local, fallback_share: sticky",
+        3,
+        None,
+        f"{THREE} all of the limit; starts full, so up to 30 more per outage over all nodes, and 3 times the rate while it lasts",
     ),
 ]
 
 
-@pytest.mark.parametrize("policy, words", FAILURE)
-def test_what_a_store_failure_costs(policy, words):
+@pytest.mark.parametrize("quota, policy, nodes, more, words", FAILURE)
+def test_what_a_store_failure_costs(quota, policy, nodes, more, words):
     """Each failure policy has its price, for the given number of nodes."""
-    (row,) = report(f"name: a, per: [ip], quota: 10/s, on_store_failure: {policy}", nodes=3)
-    assert (row.on_store_failure, row.store_failure) == (policy, words)
-
-
-def test_one_node_without_its_store_starts_full():
-    """One process that loses its store begins a full counter of its own: at most one capacity more."""
-    (row,) = report("name: a, per: [ip], quota: 10/s")
-    assert row.store_failure == "counts in this process by the same numbers; starts full, so up to 10 more per outage"
+    (row,) = report(f"name: a, per: [ip], quota: {quota}, on_store_failure: {policy}", nodes=nodes)
+    assert (row.on_store_failure, row.outage_extra, row.store_failure) == (policy.split(",")[0], more, words)
 
 
 def test_the_report_is_plain_data():

@@ -51,6 +51,10 @@ class Held(msgspec.Struct, frozen=True, gc=False):
         """What the local counters were charged."""
         return self.answer.receipts()
 
+    def begins_empty(self, terms_of: TermsOf) -> bool:
+        """One of the counters must begin without a token if the store has failed again."""
+        return any(entry.back and terms_of(share.counter).empty for entry, share, _ in self.records)
+
     def found(self, wanted: Container[int]) -> dict[int, Verdict]:
         """What the local counters said, by place of the charge, as far as it is wanted."""
         verdicts = zip(self.places, self.answer.verdicts(), strict=True)

@@ -37,13 +37,24 @@ class Outage(Locked):
     the clock's monotonic ones.
     """
 
-    __slots__ = ("_answered", "_clock", "_failed_us", "_nodes", "_touched", "active", "forgotten", "since_us")
+    __slots__ = (
+        "_answered",
+        "_clock",
+        "_failed_us",
+        "_failing_us",
+        "_nodes",
+        "_touched",
+        "active",
+        "forgotten",
+        "since_us",
+    )
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
         self._touched: dict[str, Touched] = {}
         self._failed_us = 0
+        self._failing_us = 0
         self._answered = True
         self._nodes = 1
         self.active = False
@@ -58,9 +69,9 @@ class Outage(Locked):
         """When the outage under way began; None where there is none, or the last call was answered."""
         return self.since_us if self.active and not self._answered else None
 
-    def elapsed_us(self) -> int:
-        """Time since the outage began."""
-        return self._clock.monotonic_us() - self.since_us
+    def failing_us(self) -> int:
+        """Time since the first failure that no answer came after."""
+        return self._clock.monotonic_us() - self._failing_us
 
     def failed(self) -> None:
         """A call of the store failed."""
@@ -69,6 +80,8 @@ class Outage(Locked):
             if not self.active or (self._answered and now_us - self._failed_us > FALLBACK_GAP_US):
                 self.since_us = now_us
                 self._nodes = 1
+            if self._answered:
+                self._failing_us = now_us
             self.active = True
             self._answered = False
             self._failed_us = now_us

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from sluicegate.algorithms import LeakyBucket, TokenBucket
+from sluicegate.algorithms import Ban, LeakyBucket, TokenBucket
 from sluicegate.algorithms.verdict import ALLOWED, Verdict
 from sluicegate.bounds import FALLBACK_COUNTERS_MAX, FLEET_NODES_MAX
 from sluicegate.clock import Clock
@@ -85,6 +85,9 @@ class Fallback:
 
         ``error``: why the store gave no answer. ``held``: what a hand-over has charged here for the same request.
         """
+        if held is not None and held.answer.admitted and held.begins_empty(terms_of):
+            self.handover.undo(held)
+            held = None
         known, how = _by_policy(request, terms_of, error)
         places = [place for place, word in enumerate(how) if word in (LOCAL, STICKY)]
         before = {} if held is None else held.found(places)
@@ -136,16 +139,25 @@ class Fallback:
         return self.store.decide_one(local, peek=peek)
 
     def _begin_empty(self, local: Counter, subject: str) -> None:
-        """Bring a counter that is new here to the level that one without a token at the beginning of the outage has now."""
+        """Take from a counter what it has more than one that was without a token when the store began to fail.
+
+        Done when its client is first seen without the store, or first again after the store was back for it.
+        """
         spec = local.spec
-        elapsed_us = self.outage.elapsed_us()
-        if not isinstance(spec, TokenBucket | LeakyBucket) or elapsed_us >= spec.window_us:
+        entry = self.outage.find(local.prefix + subject)
+        if isinstance(spec, Ban) or (entry is not None and not entry.back):
             return
+        assert isinstance(spec, TokenBucket | LeakyBucket)
         (found,) = self.store.decide_one([(local, subject, 0)], peek=True).verdicts()
-        missing = spec.capacity - elapsed_us * spec.tokens // spec.period_us
-        # A counter that is full before its first drain is over was never charged.
-        if missing > 0 and found.reset_after_us == 0:
-            self.store.decide_one([(local, subject, missing)])
+        due = self.outage.failing_us() * spec.tokens // spec.period_us
+        # A counter that is not full may hold a fraction of a token that nobody sees; it is taken too.
+        excess = found.remaining - due + (found.remaining < spec.capacity)
+        if due == 0:
+            # A refused charge that counts takes all there is.
+            self.store.decide_one([(local._replace(denied_counts=True), subject, spec.capacity)])
+        elif excess > 0:
+            self.store.decide_one([(local, subject, excess)])
+        self.outage.touch(local.prefix + subject, 0)
 
     def _time_of(self, error: StoreError) -> int:
         return error.now_us if isinstance(error, PartlyReached) else self._clock.now_us()

@@ -1,22 +1,17 @@
-"""A node's share of a limit: what one process counts by while the store cannot be reached.
-
-Of N nodes each takes a bucket with the rate divided by N exactly, as a rational number, and the capacity divided by N and
-rounded down, but at least 1. Together they admit the rule's rate; at once, its capacity, or N tokens where that is more.
-"""
+"""What stands for the store's counters in this process, by the terms of their rules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import gcd
 from typing import NamedTuple, TypeAlias
 
-from sluicegate.algorithms import Ban, LeakyBucket, TokenBucket
-from sluicegate.algorithms.spec import OnChange, Spec
-from sluicegate.bounds import COUNTER_MEMO_MAX, DRAIN_US_MAX, PERIOD_US_MAX
+from sluicegate.algorithms.share import share_of
+from sluicegate.algorithms.spec import OnChange
+from sluicegate.bounds import COUNTER_MEMO_MAX
 from sluicegate.rules.model import FailurePolicy, Rule
 from sluicegate.stores.base import Counter
 
-__all__ = ["EVEN", "Share", "Shares", "Terms", "TermsOf", "share_of", "terms_of"]
+__all__ = ["EVEN", "Share", "Shares", "Terms", "TermsOf", "terms_of"]
 
 
 class Terms(NamedTuple):
@@ -69,28 +64,6 @@ class Shares:
             debt = counter._replace(shadow=False, denied_counts=True)
             share = self._memo[id(counter), nodes] = Share(counter, local, debt)
         return share
-
-
-def share_of(spec: Spec, nodes: int) -> Spec:
-    """The spec of one node of ``nodes`` (>= 1).
-
-    Always a bucket: a leaky one stays a queue, a window becomes a bucket of its limit per window, a ban stays a ban. A rate
-    below the slowest a bucket can have, a token in ten years, counts as that.
-    """
-    if isinstance(spec, Ban):
-        return spec
-    tokens, period_us = (
-        (spec.tokens, spec.period_us)
-        if isinstance(spec, TokenBucket | LeakyBucket)
-        else (spec.capacity, spec.window_us)
-    )
-    capacity = min(spec.capacity, max(1, spec.capacity // nodes))
-    divisor = gcd(tokens, period_us * nodes)
-    tokens, period_us = tokens // divisor, period_us * nodes // divisor
-    period_us = min(period_us, PERIOD_US_MAX, DRAIN_US_MAX * tokens // capacity)
-    if isinstance(spec, LeakyBucket):
-        return LeakyBucket(capacity, tokens, period_us, spec.max_delay_us, spec.nodelay)
-    return TokenBucket(capacity, tokens, period_us)
 
 
 def terms_of(rule: Rule) -> Terms:

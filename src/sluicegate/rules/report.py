@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from sluicegate.algorithms import Ban, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket
+from sluicegate.algorithms.share import share_of
 from sluicegate.algorithms.spec import Spec
 from sluicegate.clock import US_PER_S
 from sluicegate.rules.model import FailurePolicy, Mode, Rule, RuleSet
@@ -27,7 +28,7 @@ def bounds_report(ruleset: RuleSet, *, rps: float = 1000, clients: int = 100_000
     """The bounds of every limit of a rule set, in file order: rules, then tiers, then the parts of a quota.
 
     ``rps``: requests a second that match each rule; ``clients``: distinct clients with a live counter; ``nodes``: processes
-    that decide, for what a store failure costs where each counts for itself.
+    that decide, for what a store failure costs where each takes its share.
     """
     return [row for rule in ruleset.rules for row in _rows(rule, rps, clients, nodes)]
 
@@ -55,6 +56,7 @@ def _row(rule: Rule, label: tuple[str, str | None, str], spec: Spec | None, load
     counter_bytes = 0 if kept is None else COUNTER_OVERHEAD_BYTES + kept.state_bytes()
     limits = spec if rule.mode is Mode.ENFORCE else None
     wrongly, why = (0, "nothing is refused") if limits is None else _refused_wrongly(limits)
+    outage_extra, store_failure = _store_failure(rule, limits, nodes)
     return RuleBounds(
         rule=name,
         tier=tier,
@@ -74,7 +76,8 @@ def _row(rule: Rule, label: tuple[str, str | None, str], spec: Spec | None, load
         memory_bytes=counters * counter_bytes,
         store_calls_per_s=rps if asked else 0.0,
         on_store_failure=rule.on_store_failure.value,
-        store_failure=_store_failure(rule, limits, nodes),
+        outage_extra=outage_extra,
+        store_failure=store_failure,
     )
 
 
@@ -127,18 +130,28 @@ def _refused_wrongly(spec: Spec) -> tuple[int, str]:
     return spec.capacity, why
 
 
-def _store_failure(rule: Rule, spec: Spec | None, nodes: int) -> str:
+def _store_failure(rule: Rule, spec: Spec | None, nodes: int) -> tuple[int | None, str]:
+    """The most tokens that one outage of the store admits beyond the rule's own bound, None where any number, and why."""
     if spec is None:
-        return "nothing changes"
+        return 0, "nothing changes"
     if rule.on_store_failure is FailurePolicy.OPEN:
-        return "admits everything, counted and marked degraded"
+        return None, "admits everything, counted and marked degraded"
     if rule.on_store_failure is FailurePolicy.CLOSED:
-        return "refuses everything with 503"
+        return 0, "refuses everything with 503"
     if isinstance(spec, Ban):
-        return "still refuses everything"
-    if nodes == 1:
-        return f"counts in this process by the same numbers; starts full, so up to {spec.capacity:,} more per outage"
-    most = spec.most_admitted(spec.window_us) * nodes
-    return (
-        f"each of {nodes} nodes counts for itself by the same numbers, so all together up to {most:,} in the same time"
-    )
+        return 0, "still refuses everything"
+    sticky = rule.fallback_share == "sticky"
+    share = share_of(spec, 1 if sticky else nodes)
+    who = f"each of {nodes:,} nodes counts" if nodes > 1 else "counts in this process"
+    what = "all of the limit" if sticky or nodes == 1 else f"1/{nodes:,} of the rate, {share.capacity:,} at once"
+    lasting = f", and {nodes:,} times the rate while it lasts" if sticky and nodes > 1 else ""
+    # Shares are rounded: what they hold together may be more than the limit where there are more nodes than tokens, and less.
+    shares = nodes * share.capacity
+    if rule.fallback_start == "empty":
+        more, start = max(0, shares - spec.capacity), "starts empty, so no burst more"
+        if more:
+            start = f"starts empty, but has a token at least, so up to {more:,} more per outage over all nodes"
+        return (None if lasting else more), f"{who} {what}; {start}{lasting}"
+    more = max(spec.capacity, shares)
+    extent = f"up to {more:,} more per outage over all nodes" if nodes > 1 else f"up to {more:,} more per outage"
+    return (None if lasting else more), f"{who} {what}; starts full, so {extent}{lasting}"

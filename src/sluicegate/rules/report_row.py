@@ -18,7 +18,8 @@ class RuleBounds:
 
     ``counters`` is how many exist at the given number of clients (1 where nobody is told apart), ``counter_bytes`` the most
     memory of one and ``memory_bytes`` of all. ``store_calls_per_s``: calls at the given load if every request matches; the rules
-    of one request share its one call. ``store_failure`` says what the rule's policy costs while the store is away.
+    of one request share its one call. ``outage_extra`` is how many tokens more than ``formula`` says one outage of the store admits at
+    most, all nodes together; None where there is no such number. ``store_failure`` says what the rule's policy does, in words.
     """
 
     rule: str
@@ -39,4 +40,5 @@ class RuleBounds:
     memory_bytes: int
     store_calls_per_s: float
     on_store_failure: str
+    outage_extra: int | None
     store_failure: str
