@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -44,7 +45,7 @@ class Sendable(Protocol):
     def parts_in_full(self) -> Words: ...
 
 
-class Outbound:
+class Outbound(ABC):
     """A command under way. ``node`` None: it goes to the server of ``group``; ``fault`` is what its reply is replaced by."""
 
     __slots__ = ("asking", "fault", "group", "in_full", "node", "resends")
@@ -57,25 +58,25 @@ class Outbound:
         self.resends = 0
         self.fault: StoreError | None = None
 
+    @abstractmethod
     def words(self) -> Words:
         """The command as it is sent now. Raises where it cannot be packed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def deadline_s(self) -> float | None:
         """When the next of those that wait has waited long enough; None where nobody waits any more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def expire(self, now_s: float, error: StoreError) -> None:
         """Tell those whose deadline has passed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def landed(self, reply: Any) -> bool:
         """Tell those that wait; False where the command must be made and sent again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fail(self, error: StoreError) -> None:
         """Tell those that wait that there is no reply."""
-        raise NotImplementedError
 
 
 class Single(Outbound):
