@@ -53,6 +53,7 @@ FAMILIES: tuple[tuple[Spec, ...], ...] = (
     (SlidingWindow(5, 7, sub_windows=1), SlidingWindow(7, 7, sub_windows=1)),
     (SlidingLog(4, 10 * SECOND), SlidingLog(7, 10 * SECOND), SlidingLog(2, 10 * SECOND)),
     (SlidingLog(1, 3), SlidingLog(10_000, 3)),
+    (SlidingLog(900, SECOND), SlidingLog(800, SECOND)),
     (Ban(),),
 )
 """Per family, numbers that a rule may be changed between."""
@@ -235,3 +236,20 @@ def test_each_alone(open_store: Callable[[ManualClock], RedisStore], family: int
 def test_a_refund_before_its_calendar_window(open_store: Callable[[ManualClock], RedisStore]) -> None:
     """A charge is given back in its window also where the clock was set back by days, before that window."""
     compare(open_store(clock := ManualClock()), clock, [(0, "decide", [(8, 0, 1)]), (-2 * DAY, "refund", [])])
+
+
+@pytest.mark.slow
+def test_a_long_log(open_store: Callable[[ManualClock], RedisStore]) -> None:
+    """A log of hundreds of entries, charged at its ends, cut when most of it has left, now and then written anew, equals the core's."""
+    clock, draw = ManualClock(), Random(7)
+    family = next(place for place, family in enumerate(FAMILIES) if family[0] == SlidingLog(900, SECOND))
+    history = []
+    for step in range(2_500):
+        move_us = draw.choice([0, 1, draw.randrange(3_000), draw.randrange(3_000)])
+        if step % 400 == 399:
+            move_us = draw.choice([700_000, 2 * SECOND, -5_000, -2 * CLOCK_BEHIND_US_MAX])
+        action = "decide" if step % 50 else draw.choice(["batch", "wide", "peek", "refund"])
+        numbers = 1 if step // 300 % 3 == 2 else 0
+        history.append((move_us, action, [(family, numbers, draw.choice([1, 1, 1, 2, 3]))]))
+    for flags in (0, 1, 2):
+        compare(open_store(clock), clock, history[flags * 700 :], flags)

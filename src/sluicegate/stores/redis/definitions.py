@@ -22,6 +22,9 @@ __all__ = ["CounterForm", "row"]
 
 _CHANGE = {OnChange.KEEP: 0, OnChange.SCALE: 1, OnChange.RESET: 2}
 _ARRAY_15, _ARRAY_65535 = 15, 65_535
+_SHORT_LOG = (
+    160  # the limit up to which a log is read and written whole, 2 KB: less work than its ends in several commands
+)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -36,7 +39,7 @@ class CounterForm:
     """A counter as the scripts see it. Made once per counter and kept.
 
     ``head`` and ``tail`` stand around the subject in its key. ``record`` reads what a script shows of it. ``calendar``: its windows
-    are those of a calendar. ``long``: its text may be longer than a few dozen bytes. ``hold_ms``: added to times to live.
+    are those of a calendar. ``long``: a log whose text may be long. ``hold_ms``: added to times to live.
     """
 
     __slots__ = (
@@ -53,7 +56,7 @@ class CounterForm:
         self._tokens = self._period_us = 0
         self._capacity = spec.capacity
         self.code, ttl_us, self._own = self._describe()
-        self.long = self.code == LOG
+        self.long = self.code == LOG and spec.capacity > _SHORT_LOG
         self._ttl_ms = str(-(-ttl_us // US_PER_MS) + hold_ms)
         self._flags = (
             int(counter.shadow),
@@ -104,7 +107,7 @@ class CounterForm:
 
     def _numbers(self, cost: int) -> list[int | str]:
         capacity, spec = self._capacity, self.counter.spec
-        usual = int(self.code != BAN and 1 <= cost <= capacity)
+        usual = int(self.code != BAN and not self.long and 1 <= cost <= capacity)
         shadow, denied, change = self._flags
         denied = int(denied and cost <= capacity)
         numbers: list[int | str] = [self.code, usual, shadow, denied, change, capacity, cost, self._ttl_ms, *self._own]

@@ -18,7 +18,12 @@ local function fetch(key)
   return text
 end
 
--- State goes in one step with its time to live, twice what it can matter, in milliseconds rounded up.
+-- A time to live as milliseconds, rounded up.
+local function lasting(ttl_us)
+  return format('%.0f', math.ceil(ttl_us / 1000) + hold_ms)
+end
+
+-- State goes in one step with its time to live, twice what it can matter.
 local function store(key, text, ttl_us)
-  call('SET', key, text, 'PX', format('%.0f', math.ceil(ttl_us / 1000) + hold_ms))
+  call('SET', key, text, 'PX', lasting(ttl_us))
 end

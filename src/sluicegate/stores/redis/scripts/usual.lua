@@ -183,19 +183,19 @@ local function usual(d, text, now)
   elseif algorithm == 6 then -- sliding log
     local limit, cost = d[6], d[7]
     if not text then
-      return 1, packed('<I5I7I5I7I5', limit, now, cost, now, cost), packed('<I5I8', cost, now)
+      return 1, packed('<I5I7I5I4I7I5', limit, now, cost, 0, now, cost), packed('<I5I8', cost, now)
     end
     local size = #text
-    if size < 29 or size > 3617 or (size - 17) % 12 ~= 0 then
+    if size < 33 or (size - 21) % 12 ~= 0 then
       return nil
     end
-    local limit_then, born, total = unpacked('<I5I7I5', text)
+    local limit_then, born, total, gone = unpacked('<I5I7I5I4', text)
     local last, last_count = unpacked('<I7I5', text, size - 11)
-    if limit_then ~= limit or born >= EXACT or last > now then
+    if limit_then ~= limit or born >= EXACT or gone > 0 or last > now then
       return nil
     end
     -- What has left the window goes when something is written.
-    local gone_us, at = now - d[9], 18
+    local gone_us, at = now - d[9], 22
     local time, count = unpacked('<I7I5', text, at)
     while time <= gone_us do
       total, at = total - count, at + 12
@@ -223,7 +223,7 @@ local function usual(d, text, now)
     end
     total = total + cost
     local shown = packed('<I5I8', total, now)
-    local head = packed('<I5I7I5', limit, born, total)
+    local head = packed('<I5I7I5I4', limit, born, total, 0)
     if last == now and at <= size then
       return 1, head .. sub(text, at, size - 12) .. packed('<I7I5', now, last_count + cost), shown
     end
