@@ -1,0 +1,114 @@
+"""The store as a server sees it: what is logged, what is shown, and what never is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from sluicegate.app.store_watch import StoreWatch, address_of
+from sluicegate.clock import ManualClock
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.model import RuleSet
+from sluicegate.stores.memory import MemoryStore
+from sluicegate.testing.later import LaterStore
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("memory://?max_counters=5", "memory://?max_counters=5"),
+        ("redis://127.0.0.1:6379/2", "redis://127.0.0.1:6379/2"),
+        ("rediss://user:pass@redis.example/0?key_secret=0123456789abcdef#x", "rediss://redis.example/0"),
+        ("redis://:p@ss/word@host:1", "redis://host:1"),
+        ("redis://host:1?key_secret=0123456789@bcdef", "redis://host:1"),
+        ("redis+cluster://u:p@a:1,[::1]:2?nodes=3", "redis+cluster://a:1,[::1]:2"),
+        ("redis+unix:///run/redis.sock?db=1", "redis+unix:///run/redis.sock"),
+    ],
+)
+def test_an_address_shows_no_secret(url: str, shown: str) -> None:
+    """User, password and parameters are cut off, also where somebody forgot to escape them."""
+    assert address_of(url) == shown
+
+
+def watch_of(clock: ManualClock) -> tuple[StoreWatch, LaterStore]:
+    """A watch over a store that says what it is told to."""
+    store = LaterStore(MemoryStore(clock))
+    return StoreWatch(Limiter.from_rules(RuleSet(rules=()), store, clock), "redis://u:p@store:1", clock), store
+
+
+async def test_a_store_in_the_process_is_not_watched() -> None:
+    """It is always there: nothing is logged, and readiness shows its URL only."""
+    clock = ManualClock()
+    limiter = Limiter.from_rules(RuleSet(rules=()), MemoryStore(clock), clock)
+    watch = StoreWatch(limiter, "memory://", clock)
+    await watch.warm()
+    async with asyncio.timeout(1):
+        await watch.keep_watching()
+    assert watch.detail() == {"store": "memory://"}
+
+
+async def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line when the store is found or not at start, one when it goes, one when it is back; a beat each time it is looked at."""
+    monkeypatch.setattr("sluicegate.app.store_watch._BEAT_S", 0.001)
+    caplog.set_level(logging.INFO, logger="sluicegate")
+    watch, store = watch_of(ManualClock())
+
+    async def beats(state: str, error: str | None) -> None:
+        store.state, store.error = state, error
+        seen = store.beats
+        while store.beats < seen + 3:
+            await asyncio.sleep(0.001)
+
+    await watch.warm()
+    task = asyncio.create_task(watch.keep_watching())
+    async with asyncio.timeout(5):
+        await beats("up", None)
+        await beats("down", "connection refused")
+        await beats("up", None)
+    task.cancel()
+    assert [record.getMessage() for record in caplog.records] == ["store_ready", "store_down", "store_up"]
+    assert caplog.records[1].fields == {"server": "later", "error": "connection refused"}
+    caplog.clear()
+    store.state, store.error = "down", "refused"
+    await watch.warm()
+    assert [record.getMessage() for record in caplog.records] == ["store_absent"]
+    assert caplog.records[0].fields == {"store": "redis://store:1", "error": "refused"}
+
+
+async def test_readiness_says_since_when(caplog: pytest.LogCaptureFixture) -> None:
+    """The state of each server has a time of day and the last error; without one that is down nothing is degraded."""
+    clock = ManualClock()
+    watch, store = watch_of(clock)
+    clock.advance(90_000_000)
+    assert watch.detail()["degraded_since"] is None
+    store.state, store.error, store.nodes = "down", "refused", 4
+    assert watch.detail() == {
+        "store": "redis://store:1",
+        "degraded_since": "2023-11-14T22:13:20Z",
+        "nodes": 4,
+        "servers": [{"address": "later", "state": "down", "since": "2023-11-14T22:13:20Z", "error": "refused"}],
+    }
+
+
+async def test_a_fault_in_beating_does_not_end_the_watch(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is logged as a fault of ours, and the next beat comes."""
+    monkeypatch.setattr("sluicegate.app.store_watch._BEAT_S", 0.001)
+    watch, store = watch_of(ManualClock())
+    beats = 0
+
+    async def broken() -> None:
+        nonlocal beats
+        beats += 1
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(store, "abeat", broken)
+    task = asyncio.create_task(watch.keep_watching())
+    async with asyncio.timeout(5):
+        while beats < 3:
+            await asyncio.sleep(0.001)
+    task.cancel()
+    assert {record.getMessage() for record in caplog.records} == {"store_watch_failed"}
