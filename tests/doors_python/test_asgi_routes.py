@@ -85,7 +85,7 @@ def test_applications_of_another_kind_have_no_templates() -> None:
 
 
 async def test_ids_share_a_counter(by_rules: Make, statuses: Statuses) -> None:
-    """P73: ``/users/1`` to ``/users/N`` are one endpoint, other routes and methods are others."""
+    """P73, P86: ``/users/1`` to ``/users/N`` are one endpoint; who is refused there is not refused on other routes and methods."""
     app = starlette_app()
     app.add_middleware(RateLimitMiddleware, limiter=by_rules(BY_ENDPOINT))
     assert await statuses(app, [f"/users/{number}" for number in range(4)]) == [200, 200, 429, 429]

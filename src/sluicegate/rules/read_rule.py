@@ -169,4 +169,4 @@ def _warn_of_unbuilt(rule: Block, found: Rule) -> None:
     if found.precision == "leased":
         rule.warn("precision", "this version counts exactly; leased has no effect")
     if found.respond != "429":
-        rule.warn("respond", "this version always answers 429 with a problem document")
+        rule.warn("respond", "only the Python doors act on it; others always answer 429 with a problem document")

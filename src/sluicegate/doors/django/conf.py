@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.conf import settings
+from django import conf as django_conf
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
@@ -58,7 +58,7 @@ def configured() -> Configured:
         pass
     with _lock:
         if not _current:
-            _current.append(_configure(getattr(settings, _SETTING, {})))
+            _current.append(_configure(getattr(django_conf.settings, _SETTING, {})))
         return _current[0]
 
 

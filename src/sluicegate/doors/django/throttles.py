@@ -7,10 +7,11 @@ charged to none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from django.conf import settings
+from django import conf as django_conf
 
 from sluicegate.bounds import THROTTLE_LIMITS_MAX
 from sluicegate.clock import US_PER_S
@@ -22,7 +23,7 @@ from sluicegate.limiter.decision import Decision
 
 __all__ = ["AnonThrottle", "RateLimitThrottle", "ScopedThrottle", "UserThrottle"]
 
-_limits: dict[tuple[str, str, tuple[str, ...], str], Limit] = {}
+_limits: dict[tuple[str, str, tuple[str, ...], str, str], Limit] = {}
 
 
 class RateLimitThrottle:
@@ -30,7 +31,7 @@ class RateLimitThrottle:
 
     ``rate``: a quota such as ``"100/day"``; None looks ``scope`` up in ``DEFAULT_THROTTLE_RATES``, where None means no limit. ``per``:
     whose a request is, as in a rules file; ``user`` is the user that the framework authenticated, and who is not logged in counts by
-    address. ``algorithm``: as in a rules file; the framework's own throttles are a ``sliding_log``. One counter for all views
+    address. ``algorithm``, ``on_store_failure``: as in a rules file; the framework's own throttles are a ``sliding_log``. One counter for all views
     with this scope, by the name of ``scope``, else of the class.
     """
 
@@ -38,6 +39,7 @@ class RateLimitThrottle:
     rate: str | None = None
     per: str | tuple[str, ...] = "user"
     algorithm: str = "token_bucket"
+    on_store_failure: str = "local"
 
     def __init__(self) -> None:
         self._decision: Decision | None = None
@@ -56,8 +58,10 @@ class RateLimitThrottle:
         _ = request.user
         limits = limits_of(conf.door, django_request)
         facts = facts_with(limits, request, route=False, user="user" in limit.per)
-        self._decision = conf.holder.admit(limits, conf.door.declared(limits, limit, facts, request))
-        return self._decision.allowed
+        self._decision = decision = conf.holder.admit(limits, conf.door.declared(limits, limit, facts, request))
+        if decision.refusal == "store":
+            raise _out_of_reach(self.wait())
+        return decision.allowed
 
     def wait(self) -> float | None:
         """Seconds until the refused request would pass; None where it never will."""
@@ -80,12 +84,19 @@ class RateLimitThrottle:
     def _limit(self, quota: str) -> Limit:
         name = self.scope or type(self).__name__
         per = (self.per,) if isinstance(self.per, str) else self.per
-        key = (name, quota, per, self.algorithm)
+        key = (name, quota, per, self.algorithm, self.on_store_failure)
         found = _limits.get(key)
         if found is None:
             if len(_limits) >= THROTTLE_LIMITS_MAX:
                 _limits.clear()
-            found = _limits[key] = Limit(quota, name=name, per=per, shared=True, algorithm=self.algorithm)
+            found = _limits[key] = Limit(
+                quota,
+                name=name,
+                per=per,
+                shared=True,
+                algorithm=self.algorithm,
+                on_store_failure=self.on_store_failure,
+            )
         return found
 
 
@@ -113,6 +124,16 @@ class ScopedThrottle(RateLimitThrottle):
         return None if self.scope is None else super().quota(request, view)
 
 
+def _out_of_reach(wait_s: float | None) -> Exception:
+    """What the framework answers with 503: of a throttle it knows no other answer than 429, which would blame the client."""
+    from rest_framework.exceptions import APIException
+
+    error = APIException("The counters that decide this request are out of reach for the moment.", "store_unavailable")
+    error.status_code = 503
+    error.wait = math.ceil(wait_s or 1)
+    return cast("Exception", error)
+
+
 def _framework_settings() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = getattr(settings, "REST_FRAMEWORK", {})
+    found: Mapping[str, Any] = getattr(django_conf.settings, "REST_FRAMEWORK", {})
     return found
