@@ -307,7 +307,7 @@ def test_started_while_the_file_is_bad(path: Path, clock: ManualClock, tmp_path:
     second = RulesFile(path, clock, kept)
     assert second.load().rules[0].quotas[None].text == "7/minute"
     assert (second.state.version, second.state.digest, second.state.rejected) == (2, first.state.digest, 1)
-    assert "did you mean 'quota'?" in second.state.error
+    assert "did you mean 'quota'?" in str(second.state.error)
     # The bad file is no news to it, the mended one is.
     assert [second.poll(served.apply) for _ in range(3)] == [False] * 3
     path.write_text(EDITED)
@@ -325,7 +325,7 @@ def test_started_after_the_file_has_changed(path: Path, clock: ManualClock, tmp_
     path.unlink()
     gone = RulesFile(path, clock, kept)
     assert gone.load().version == 2
-    assert "does not exist" in gone.state.error
+    assert "does not exist" in str(gone.state.error)
 
 
 def test_bad_file_with_nothing_kept(path: Path, clock: ManualClock, tmp_path: Path) -> None:

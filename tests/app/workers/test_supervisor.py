@@ -43,7 +43,7 @@ def rules(tmp_path: Path) -> Path:
 def burst(url: str, count: int, connections: int = 20) -> Counter[int]:
     """Statuses of so many requests, over so many connections at once."""
 
-    def one(_number: int) -> int:
+    def one(_number: int) -> list[int]:
         with httpx.Client(timeout=20) as client:
             return [client.get(f"{url}/api/x").status_code for _ in range(count // connections)]
 
@@ -53,12 +53,12 @@ def burst(url: str, count: int, connections: int = 20) -> Counter[int]:
 
 def metric(server: Any, name: str) -> dict[str, float]:
     """A metric's value by worker, its other labels added up."""
-    values: Counter[str] = Counter()
+    values: dict[str, float] = {}
     for line in server.client.get(f"{server.url('api')}/metrics").text.splitlines():
         found = re.fullmatch(rf'{name}\{{worker="(\d+)".*\}} (\S+)', line)
         if found is not None:
-            values[found[1]] += float(found[2])
-    return dict(values)
+            values[found[1]] = values.get(found[1], 0) + float(found[2])
+    return values
 
 
 def refusal(server: Any) -> str:
