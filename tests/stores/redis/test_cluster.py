@@ -13,6 +13,7 @@ from typing import Self
 
 import pytest
 
+from sluicegate import Facts, Limiter
 from sluicegate.algorithms import FixedWindow, SlidingLog, SlidingWindow, Spec, TokenBucket
 from sluicegate.clock import ManualClock
 from sluicegate.errors import PartlyReached, StoreError
@@ -430,6 +431,73 @@ def test_a_master_is_killed_under_load(own_cluster) -> None:
     assert heir != dead
     assert str(heir) in {one.address.rpartition(":")[2] for one in store.health()}
     _then_the_cluster_is_down(cluster, store, heir, [(other, elsewhere, 1)])
+
+
+@pytest.mark.slow
+def test_a_master_hangs_under_load(own_cluster) -> None:
+    """A master that hangs with its connections open is replaced like one that died, and what it wakes up to charges nobody."""
+    cluster = own_cluster
+    store = RedisStore(cluster.url.replace("5000", "150"))
+    rule = counter_of("rule", FixedWindow(1_000_000, YEAR))
+    store.decide_one([(rule, "user:1", 0)])
+    hung = cluster.owner(slot_of(store.key(rule, "user:1")))
+    with Load(store, [[(rule, "user:1", 1)]]) as load:
+        load.wait_for(500)
+        cluster.pause(hung)
+        began = time.monotonic()
+        before = load.admitted[0]
+        # The old master is asleep, so what was admitted after its last answer was admitted by its heir.
+        while load.admitted[0] <= before + 300:
+            assert time.monotonic() < began + 30, load.errors[-1:]
+            time.sleep(0.01)
+        resumed_s = load.last_error_s - began
+        cluster.resume(hung)
+        load.wait_for(300)
+    cluster.wait_whole()
+    assert resumed_s < 15
+    assert all(error.transient for error in load.errors)
+    unreplicated = max(load.admitted[0] - used(store, rule, "user:1"), 0)
+    assert unreplicated <= 200
+    heir = cluster.owner(slot_of(store.key(rule, "user:1")))
+    assert heir != hung
+    assert cluster.ask(hung, "ROLE")[0] == b"slave"
+    print(
+        f"\nmaster hung: served again after {resumed_s:.2f} s, {len(load.errors)} errors, {unreplicated} charges lost"
+    )
+    store.close()
+
+
+RULES = """
+version: 1
+rules:
+  - {name: everybody, scope: global, quota: 40/hour}
+  - {name: client, per: [user], quota: 5/hour}
+  - {name: page, per: [user, path], quota: 3/hour}
+"""
+
+
+def test_limiter_on_a_cluster(cluster, tmp_path) -> None:
+    """Rules for all, per client and per client and path are decided together, in every form of asking, and refunded together."""
+    path = tmp_path / "rules.yaml"
+    path.write_text(RULES)
+    limiter = Limiter.from_file(path, store=cluster.url)
+    facts = Facts(user="u1", path="/a")
+    told = [limiter.check(facts) for _ in range(5)]
+    assert [(one.allowed, one.rule) for one in told] == [(True, "page")] * 3 + [(False, "page")] * 2
+    assert [[result.remaining for result in one.results] for one in told] == [
+        [39, 4, 2], [38, 3, 1], [37, 2, 0], [37, 2, 0], [37, 2, 0],
+    ]  # fmt: skip
+    assert not any(one.degraded for one in told)
+    batch = limiter.check_many([Facts(user=f"u{number}", path="/b") for number in range(2, 42)])
+    assert sum(one.allowed for one in batch) == 37
+    assert {one.rule for one in batch if not one.allowed} == {"everybody"}
+
+    async def ask() -> list[bool]:
+        answers = await asyncio.gather(*(limiter.acheck(Facts(user=f"w{number}", path="/b")) for number in range(20)))
+        await limiter.aclose()
+        return [answer.allowed for answer in answers]
+
+    assert asyncio.run(ask()) == [False] * 20
 
 
 def _then_the_cluster_is_down(cluster, store: RedisStore, heir: int, request: Request) -> None:

@@ -48,6 +48,7 @@ class ClusterRouter(Locked):
     __slots__ = (
         "_asked",
         "_closed",
+        "_gone",
         "_map",
         "_nodes",
         "_refresh",
@@ -65,6 +66,8 @@ class ClusterRouter(Locked):
         self._slots = _TextSlots()
         self._map = SlotMap()
         self._nodes: dict[Address, Node] = {}
+        self._gone: list[Node] = []
+        """Servers that left with the last map: whoever was given one may be about to use it, so they are closed with the next."""
         self._asked = 0
         self._closed = False
         self._refreshing = Errand("cluster map", self._look)
@@ -209,8 +212,9 @@ class ClusterRouter(Locked):
         self._map = found
         kept = {*found.masters, *found.replicas, *self._settings.seeds}
         with self._lock:
-            gone = [self._nodes.pop(address) for address in list(self._nodes) if address not in kept]
-        for node in gone:
+            closing = self._gone
+            self._gone = [self._nodes.pop(address) for address in list(self._nodes) if address not in kept]
+        for node in closing:
             node.close()
 
     def _node_at(self, address: Address) -> Node:
@@ -226,6 +230,6 @@ class ClusterRouter(Locked):
         """Close every node."""
         self._closed = True
         with self._lock:
-            nodes = list(self._nodes.values())
+            nodes = [*self._nodes.values(), *self._gone]
         for node in nodes:
             node.close()

@@ -39,6 +39,7 @@ class SentinelRouter(Locked):
         "_closed",
         "_find",
         "_finding",
+        "_gone",
         "_node",
         "_refresh",
         "_settings",
@@ -53,6 +54,8 @@ class SentinelRouter(Locked):
         self._unknown = Node(settings, surroundings)
         """Stands for the master until one is known, and is never sent anything."""
         self._node: Node | None = None
+        self._gone: Node | None = None
+        """The master before: whoever was given it may be about to use it, so it is closed at the next look."""
         self._closed = False
         self._finding = Errand("sentinel", self._look)
         super().__init__()
@@ -128,22 +131,23 @@ class SentinelRouter(Locked):
     def _use(self, master: Address) -> None:
         """Go to this master from now on, and let go of the one before."""
         self._surroundings.stats.refreshes += 1
+        settings = self._settings.at(master)
         with self._lock:
+            gone, self._gone = self._gone, None
             before = self._node
-            settings = self._settings.at(master)
-            if self._closed or (before is not None and before.address == settings.address):
-                return
-            self._node = Node(settings, self._surroundings)
-        if before is not None:
-            before.close()
+            if not self._closed and (before is None or before.address != settings.address):
+                self._node, self._gone = Node(settings, self._surroundings), before
+        if gone is not None:
+            gone.close()
 
     def close(self) -> None:
         """Close the connections to the master and to the Sentinel."""
         with self._lock:
             self._closed = True
         self._find.close()
-        if self._node is not None:
-            self._node.close()
+        for node in (self._node, self._gone):
+            if node is not None:
+                node.close()
 
 
 class MasterFinder(Locked):
