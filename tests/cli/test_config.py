@@ -24,7 +24,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
         settings.append(given)
         return 0
 
-    monkeypatch.setattr(serve, "run_server", keep)
+    monkeypatch.setattr(serve, "run", keep)
     return settings
 
 
@@ -35,6 +35,24 @@ def test_defaults(sluicegate: Run, served: list[Settings]) -> None:
         Settings(gateway=Address("127.0.0.1", 8080), api=Address("127.0.0.1", 8081), not_built=("grpc", "control"))
     ]
     assert served[0].demo
+
+
+def test_store_of_several_workers(sluicegate: Run, served: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who names no store gets one that all workers share; who names one gets that, by file or environment too."""
+    assert sluicegate("up", "--workers", "3").status == 0
+    Path("sluicegate.yaml").write_text("workers: 2\nnodes: 7\n")
+    assert sluicegate("serve").status == 0
+    monkeypatch.setenv("SLUICEGATE_STORE", "redis://:secret@host")
+    assert sluicegate("serve", "--workers", "1").status == 0
+    assert [(got.workers, got.nodes, got.store) for got in served] == [
+        (3, 1, "embedded://"),
+        (2, 7, "embedded://"),
+        (1, 7, "redis://:secret@host"),
+    ]
+    monkeypatch.setenv("SLUICEGATE_STORE", "memory://")
+    refused = sluicegate("serve")
+    assert refused.status == 2
+    assert "each worker would admit the whole limit" in refused.err
 
 
 @pytest.mark.parametrize("where", ["default", "file", "environment", "flag"])
