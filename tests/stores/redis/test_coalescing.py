@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -218,25 +220,21 @@ async def test_each_waits_until_its_own_deadline(slow: Slow) -> None:
     assert all(slow.timeout_s <= seconds < slow.timeout_s + 0.1 for seconds in waited), waited
 
 
-async def test_one_that_is_told_early_disturbs_nobody(slow: Slow) -> None:
+async def test_one_that_is_told_early_disturbs_nobody(proxy) -> None:
     """A request whose deadline comes while it is in flight leaves the connection to those sent with it."""
-    found: dict[str, object] = {}
-    slow.proxy.delay_s = 0.2
-
-    def ask(name: str) -> None:
-        slow.store.submit(ONE, lambda answer: found.update({name: answer}))
-
-    ask("first")
-    await asyncio.sleep(0.02)
-    ask("early")
-    await asyncio.sleep(0.15)
-    ask("late")
+    store = RedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=1000")
+    await store.adecide_one(ONE, peek=True)
+    found: dict[str, Answer | StoreError] = {}
+    proxy.delay_s = 0.6
+    for name, pause_s in (("first", 0.02), ("early", 0.5), ("late", 0)):
+        store.submit(ONE, partial(found.__setitem__, name))
+        await asyncio.sleep(pause_s)
     await until(lambda: len(found) == 3)
     assert [isinstance(found[name], StoreError) for name in ("first", "early", "late")] == [False, True, False]
-    assert (slow.store.stats.lost, slow.store.health()[0].state) == (0, "up")
-    # All three were charged, and the one that was told an error no more than once.
-    slow.proxy.delay_s = 0
-    assert left([found["late"]]) == [9_997]
+    assert (store.stats.lost, store.health()[0].state) == (0, "up")
+    # The one that was told an error was charged, once.
+    assert left([found["first"], found["late"]]) == [9_999, 9_997]
+    await store.aclose()
 
 
 async def test_replies_of_a_connection_given_up_reach_nobody(slow: Slow) -> None:
@@ -273,6 +271,23 @@ async def test_a_connection_closed_while_idle(store: RedisStore, server) -> None
     answers = await asyncio.gather(*(store.adecide_one(ONE) for _ in range(5)))
     assert left(answers) == [9_998, 9_997, 9_996, 9_995, 9_994]
     assert store.stats.lost == 0
+
+
+async def test_a_loop_that_is_held_up_before_it_sends(server) -> None:
+    """Where the loop had no time to send before the deadline, the request is sent all the same: a late loop is no late store."""
+    store = RedisStore(server.url.replace("5000", "400"))
+    assert await store.awarm()
+    found: list[Answer | StoreError] = []
+    for _ in range(3):
+        store.submit(ONE, found.append)
+    threading.Event().wait(0.45)
+    await until(lambda: len(found) == 3)
+    assert left(found) == [9_999, 9_998, 9_997]
+    waiting = asyncio.create_task(store.areset([(COUNTER, "ip:192.0.2.1")]))
+    await asyncio.sleep(0)
+    threading.Event().wait(0.45)
+    assert await waiting == 1
+    await store.aclose()
 
 
 async def test_the_line_has_an_end(slow: Slow) -> None:

@@ -381,6 +381,28 @@ def test_a_server_that_became_a_replica_is_connected_anew(start_redis) -> None:
     store.close()
 
 
+async def test_a_server_that_is_no_redis() -> None:
+    """What answers in another language is an error like a lost connection, for threads and coroutines."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    store = RedisStore(f"redis://127.0.0.1:{port}?timeout_ms=5000&keys=plain")
+    with pytest.raises(StoreError, match="no reply of a Redis"):
+        await store.adecide_one(ONE)
+    with pytest.raises(StoreError, match="no reply of a Redis"):
+        await asyncio.to_thread(store.decide_one, ONE)
+    await store.aclose()
+    listener.close()
+    await listener.wait_closed()
+
+
 def test_without_the_extra() -> None:
     """Where hiredis is not installed, opening a Redis store names the extra to install."""
     program = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol, cast
 
+import hiredis
 import redis.asyncio.connection
 import redis.exceptions
 from redis.asyncio.retry import Retry
@@ -16,7 +17,7 @@ from redis.backoff import NoBackoff
 
 from sluicegate.errors import StoreError
 from sluicegate.stores.redis.faults import check_handshake
-from sluicegate.stores.redis.link import NOTHING, connection_options, new_reader, packed
+from sluicegate.stores.redis.link import NOTHING, connection_options, new_reader, no_redis, packed
 from sluicegate.stores.redis.riders import Words
 from sluicegate.stores.redis.settings import RedisSettings
 
@@ -105,8 +106,13 @@ class AsyncLink(asyncio.Protocol):
         reader = self._reader
         reader.feed(data)
         replies = []
-        while (reply := reader.gets()) is not NOTHING:
-            replies.append(reply)
+        try:
+            while (reply := reader.gets()) is not NOTHING:
+                replies.append(reply)
+        except hiredis.ProtocolError as error:
+            self.close()
+            self._receiver.lost(self, no_redis(error))
+            return
         if replies:
             self._receiver.received(self, replies)
 

@@ -71,6 +71,10 @@ class Outbound(ABC):
         """Tell those whose deadline has passed."""
 
     @abstractmethod
+    def extend(self, until_s: float) -> None:
+        """Give those that wait until then at least."""
+
+    @abstractmethod
     def landed(self, reply: Any) -> bool:
         """Tell those that wait; False where the command must be made and sent again."""
 
@@ -99,6 +103,9 @@ class Single(Outbound):
     def expire(self, now_s: float, error: StoreError) -> None:
         if now_s >= self._deadline_s:
             self.fail(error)
+
+    def extend(self, until_s: float) -> None:
+        self._deadline_s = max(self._deadline_s, until_s)
 
     def landed(self, reply: Any) -> bool:
         landed, self._landed = self._landed, None
@@ -161,6 +168,10 @@ class Batch(Outbound):
             self.expired += 1
             tell(done, error)
 
+    def extend(self, until_s: float) -> None:
+        # Deadlines ascend, and still do.
+        self.items = [(request, done, max(deadline_s, until_s)) for request, done, deadline_s in self.items]
+
     def landed(self, reply: Any) -> bool:
         guess_us, answers = self._core.packing.decided(self._requests, reply, peek=self._peek)
         if answers is None:
@@ -203,6 +214,9 @@ class AlongSide(Outbound):
         return None
 
     def expire(self, now_s: float, error: StoreError) -> None:
+        """Nobody waits."""
+
+    def extend(self, until_s: float) -> None:
         """Nobody waits."""
 
     def landed(self, reply: Any) -> bool:

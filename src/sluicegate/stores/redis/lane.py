@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sluicegate.bounds import REDIS_BATCH_MAX, REDIS_WAITING_MAX
+from sluicegate.bounds import REDIS_BATCH_MAX, REDIS_LATE_LOOP_DIVISOR, REDIS_WAITING_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Done, Request
@@ -154,30 +154,33 @@ class Lane:
             return
         core = self._core
         now_s = self._loop.time()
-        # What is sent after its deadline is charged for nothing.
-        self._expire_line(now_s)
         self._began_us = began_us = core.clock.monotonic_us()
         self._patience_s = now_s + core.timeout_us / US_PER_S
         words: list[Words] = []
         if began_us >= core.riders.next_us:
             for rider in core.riders_for(self._node):
                 self._put(AlongSide(core, rider, self._fail_all_with), words)
-        for outbound in self._all_in_line():
+        for outbound in self._all_in_line(now_s):
             self._put(outbound, words)
         core.stats.calls += len(words)
         if words:
             link.send(words)
 
-    def _all_in_line(self) -> list[Outbound]:
+    def _all_in_line(self, now_s: float) -> list[Outbound]:
         """Everything that is in line as commands; nothing is in line then."""
         found, self._outbound = self._outbound, []
         groups, self._groups = self._groups, {}
         self._waiting = 0
-        self._runs = 0
+        # The timer tells whoever has waited long enough. Whoever has and was not told waited for the loop, not for the server.
+        until_s = now_s + self._core.timeout_us / (US_PER_S * REDIS_LATE_LOOP_DIVISOR)
         for key, items in groups.items():
             for first in range(0, len(items), REDIS_BATCH_MAX):
                 batch = items if len(items) <= REDIS_BATCH_MAX else items[first : first + REDIS_BATCH_MAX]
-                found.append(Batch(self._core, batch, key >> 1 & _GROUP_MASK, peek=bool(key & 1)))
+                found.append(Batch(self._core, batch, key >> 1, peek=bool(key & 1)))
+        for outbound in found:
+            deadline_s = outbound.deadline_s()
+            if deadline_s is not None and deadline_s <= now_s:
+                outbound.extend(until_s)
         return found
 
     def _put(self, outbound: Outbound, words: list[Words]) -> None:
@@ -289,7 +292,7 @@ class Lane:
 
     def _fail_line(self, error: StoreError) -> None:
         """Tell all in line that nothing is sent to this server now."""
-        for outbound in self._all_in_line():
+        for outbound in self._all_in_line(self._loop.time()):
             outbound.fail(error)
 
     # ------------------------------------------------------------------ connecting

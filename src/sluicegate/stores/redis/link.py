@@ -27,7 +27,7 @@ try:
 except ImportError:
     raise MissingExtra("redis", "a Redis store") from None
 
-__all__ = ["NOTHING", "Link", "Reader", "ReplyError", "connection_options", "new_reader", "packed"]
+__all__ = ["NOTHING", "Link", "Reader", "ReplyError", "connection_options", "new_reader", "no_redis", "packed"]
 
 _LAST_LOOK_S = 0.000_5
 """How long a socket is waited for where the deadline has passed: what arrived meanwhile is taken, nothing else."""
@@ -127,11 +127,14 @@ class Link:
         sock, reader, buffer = self._sock, self._reader, self._buffer
         late = False
         while True:
-            while (reply := reader.gets()) is not NOTHING:
-                found.append(reply)
-                if len(found) == replies:
-                    self.broken = False
-                    return
+            try:
+                while (reply := reader.gets()) is not NOTHING:
+                    found.append(reply)
+                    if len(found) == replies:
+                        self.broken = False
+                        return
+            except hiredis.ProtocolError as error:
+                raise no_redis(error) from None
             if late:
                 raise TimeoutError
             left_us = deadline_us - clock.monotonic_us()
@@ -158,6 +161,11 @@ class Link:
     def close(self) -> None:
         """Close the socket; nothing is sent."""
         self._sock.close()
+
+
+def no_redis(error: Exception) -> OSError:
+    """The error of a connection on which something comes that no Redis says."""
+    return ConnectionResetError(f"what comes is no reply of a Redis: {error}")
 
 
 def packed(commands: Sequence[tuple[Any, ...]]) -> bytes:
