@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import redis
 
 PROCESSES = 8
 CONNECTIONS = 50
@@ -141,8 +142,29 @@ def racers(_processes: Racers) -> Iterator[Racers]:
     _processes.leave()
 
 
+class Raced(NamedTuple):
+    """Where a race takes place. ``url`` has a deadline so generous that no check is decided without the store."""
+
+    url: str
+    cluster: bool
+
+    @property
+    def connections(self) -> int:
+        """How many connections the (first) server has."""
+        port = int(self.url.split("?")[0].split(",")[0].rpartition(":")[2])
+        with contextlib.closing(redis.Redis(port=port)) as client:
+            return len(client.client_list(_type="normal"))
+
+
+@pytest.fixture
+def raced(request, servers, clusters, require_program) -> Raced:
+    """The server or the cluster of three masters that a test names, empty."""
+    kind, _, cluster = request.param.partition("-")
+    found = (clusters if cluster else servers).empty(kind, require_program)
+    return Raced(found.url.replace("timeout_ms=5000", "timeout_ms=20000"), bool(cluster))
+
+
 @pytest.fixture(params=["redis", "valkey"])
 def server(request, servers, require_program):
-    """Each server, empty. Its deadline is so generous that no check is decided without it."""
-    found = servers.empty(request.param, require_program)
-    return found._replace(url=found.url.replace("timeout_ms=5000", "timeout_ms=20000"))
+    """Each server, empty."""
+    return servers.empty(request.param, require_program)
