@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.doors.listen import Address, open_listener
+from sluicegate.doors.listen import Address, adopt_listener, bind, open_listener
 from sluicegate.errors import ConfigurationError
 
 
@@ -127,3 +127,29 @@ async def test_closing_leaves_a_successors_socket_alone(tmp_path: Path) -> None:
         successor.bind(str(path))
         listener.close()
         assert path.exists()
+
+
+async def test_socket_of_somebody_else_is_shared(tmp_path: Path) -> None:
+    """Listeners that adopt one bound socket accept from one queue; closing one leaves the others, and never the file, to its owner."""
+    address = Address(path=str(tmp_path / "shared.sock"))
+    with await bind(address) as owned:
+        first, second = [await adopt_listener(owned.dup(), address, _Hello) for _ in range(2)]
+        assert await _dial(address) == b"hello"
+        first.close()
+        assert await _dial(address) == b"hello"
+        second.close()
+        await asyncio.sleep(0)
+        assert Path(address.path).is_socket()
+
+
+async def test_bound_socket_gets_no_connection() -> None:
+    """A port can be held by a socket that does not listen; what listens there beside it gets every connection."""
+    held = await bind(Address("127.0.0.1", 0))
+    with held:
+        address = Address("127.0.0.1", held.getsockname()[1])
+        with pytest.raises(OSError):
+            await _dial(address)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener = await open_listener(address, _Hello, reuse_port=True)
+        assert [await _dial(address) for _ in range(8)] == [b"hello"] * 8
+        listener.close()
