@@ -77,7 +77,8 @@ def _reasons(rows: Sequence[RuleBounds]) -> list[str]:
         *lines,
         "",
         "Numbers are tokens of one counter. Memory is that of all counters at the given number of clients, in the memory",
-        "store. All rules of one request share one store call.",
+        "store. All rules of one request share one store call. While only some nodes are cut off from the store, each of",
+        "them admits its share on top of what the store admits.",
     ]
 
 
