@@ -600,7 +600,7 @@ EMBEDDED_MEMORY_MB_MAX: Final = 1_048_576
 
 # Embedded store: milliseconds one decision may take, unless told otherwise. There is no network between; a late answer means that the
 # machine is busy, and then a late decision by the shared counter is better than one by a part of the limit.
-EMBEDDED_TIMEOUT_MS: Final = 100
+EMBEDDED_TIMEOUT_MS: Final = 250
 
 # Embedded store: seconds it may take to answer after its start (a tenth is usual), and to end after it was told to.
 EMBEDDED_START_S: Final = 10.0
