@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -329,6 +330,59 @@ async def test_connecting_outlives_deadlines(start_redis, start_proxy) -> None:
     assert store.decide_one(ONE).verdicts()[0].remaining == 9_998
     assert store.stats.connects == 2
     await store.aclose()
+
+
+async def test_everybody_is_told_once_and_nobody_anothers_answer(proxy, open_store) -> None:
+    """Behind a network that cuts, delays and swallows, each of thousands of requests of coroutines and threads gets one answer, its own.
+
+    What one leaves in the counter no other leaves, and at most what was asked for is charged.
+    """  # P54, T81
+    store = RedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=60")
+    assert await store.awarm()
+    capacity = 100_000
+    one = ((COUNTER._replace(spec=TokenBucket(capacity, 1, HOUR_US)), "chaos", 1),)
+    random = Random(7)
+    told: list[list[Answer | StoreError]] = []
+    ended = threading.Event()
+
+    async def by_callback() -> None:
+        while not ended.is_set():
+            for _ in range(random.randrange(1, 20)):
+                told.append([])
+                store.submit(one, told[-1].append)
+            await asyncio.sleep(random.random() / 100)
+
+    def by_thread() -> list[list[Answer | StoreError]]:
+        answers: list[list[Answer | StoreError]] = []
+        while not ended.is_set():
+            try:
+                answers.append([store.decide_one(one)])
+            except StoreError as error:
+                answers.append([error])
+                ended.wait(0.002)
+        return answers
+
+    threads = [asyncio.get_running_loop().run_in_executor(None, by_thread) for _ in range(3)]
+    tasks = [asyncio.create_task(by_callback()) for _ in range(4)]
+    for _ in range(40):
+        what = random.choice(("cut", "delay", "swallow", "stall", "nothing", "nothing"))
+        proxy.cut_replies = int(what == "cut")
+        proxy.delay_s = 0.02 if what == "delay" else 0.0
+        proxy.swallowing = what == "swallow"
+        (proxy.passing.clear if what == "stall" else proxy.passing.set)()
+        await asyncio.sleep(0.05)
+    ended.set()
+    proxy.passing.set()
+    await asyncio.gather(*tasks)
+    for found in await asyncio.gather(*threads):
+        told += found
+    await store.aclose()
+    assert {len(answers) for answers in told} == {1}
+    seen = [answer.verdicts()[0].remaining for (answer,) in told if not isinstance(answer, StoreError)]
+    assert len(seen) == len(set(seen))
+    assert 200 < len(seen) < len(told)
+    charged = capacity - open_store().decide_one(one, peek=True).verdicts()[0].remaining
+    assert len(seen) <= charged <= len(told)
 
 
 async def test_operations_after_closing(store: RedisStore) -> None:
