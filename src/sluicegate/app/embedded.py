@@ -112,7 +112,7 @@ class EmbeddedStore:
             self.restarts += 1
             try:
                 await self.start()
-            except (ConfigurationError, InternalError) as error:
+            except (ConfigurationError, InternalError, OSError) as error:
                 # It is tried again, at the pace of what cannot live.
                 logs.event(logging.ERROR, "store_not_started", error=str(error))
                 await self._end()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 import threading
@@ -101,6 +102,8 @@ def _line(lines: BinaryIO) -> bytes:
 
 def main(descriptor: int) -> int:
     """The whole life of a worker; returns its exit status."""
+    # Not in the terminal's foreground, yet it may log there, also where the terminal stops others that write (stty tostop).
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as channel, channel.makefile("rb") as lines:
         line = _line(lines)
         if not line:

@@ -44,13 +44,15 @@ class WorkerProcess:
         channel and the sockets of ``start`` is inherited.
         """
         ours, theirs = socket.socketpair()
-        with theirs:
+        with contextlib.ExitStack() as undo, theirs:
+            undo.callback(ours.close)
             process = await asyncio.create_subprocess_exec(
                 sys.executable, *_interpreter_flags(), "-m", child.__name__, str(theirs.fileno()),
                 f"worker-{start.worker}-of-{start.workers}",
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno(), *start.sockets.values()],
                 process_group=0, env=_environment(),
             )  # fmt: skip
+            undo.pop_all()
         reader, writer = await asyncio.open_connection(sock=ours, limit=WORKER_MESSAGE_BYTES_MAX)
         worker = cls(start.worker, process, reader, writer)
         worker.tell(start)

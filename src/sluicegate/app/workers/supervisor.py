@@ -16,6 +16,7 @@ from sluicegate.app.default_rules import rules_path
 from sluicegate.app.demo import DemoBackend
 from sluicegate.app.embedded import EmbeddedStore
 from sluicegate.app.rules_file import RulesFile
+from sluicegate.app.server import log_loop_fault
 from sluicegate.app.settings import Settings, is_embedded
 from sluicegate.app.signals import StopRequests
 from sluicegate.app.workers.directory import RunDirectory
@@ -47,6 +48,7 @@ def run_workers(settings: Settings, *, out: TextIO | None = None, clock: Clock |
 
 
 async def _supervise(settings: Settings, out: TextIO, clock: Clock) -> int:
+    asyncio.get_running_loop().set_exception_handler(log_loop_fault)
     requests = StopRequests()
     requests.listen()
     async with contextlib.AsyncExitStack() as stack:
@@ -179,24 +181,24 @@ class Supervisor:
         """Start a worker again whenever it ends, until cancelled."""
         pacing = Pacing(self._clock)
         while True:
-            worker = self._running[number]
-            status = await worker.wait()
-            del self._running[number]
+            worker = self._running.get(number)
+            how = "not started" if worker is None else describe(await worker.wait())
+            self._running.pop(number, None)
             pause_s = pacing.died()
-            logs.event(
-                logging.ERROR, "worker_ended", worker=number, pid=worker.pid, how=describe(status), restart_in_s=pause_s
-            )
+            logs.event(logging.ERROR, "worker_ended", worker=number, how=how, restart_in_s=pause_s)
             await asyncio.sleep(pause_s)
             self._restarts[number] = self._restarts.get(number, 0) + 1
             pacing.born()
-            worker = await self._spawn(number)
-            self._tell_restarts()
             try:
+                worker = await self._spawn(number)
+                self._tell_restarts()
                 await worker.ready()
                 logs.event(logging.INFO, "worker_restarted", worker=number, pid=worker.pid)
-            except SluicegateError as error:
-                logs.event(logging.ERROR, "worker_not_started", worker=number, pid=worker.pid, error=str(error))
-                worker.kill()
+            except (SluicegateError, OSError) as error:
+                # It is tried again, at the pace of what cannot live.
+                logs.event(logging.ERROR, "worker_not_started", worker=number, error=str(error))
+                if number in self._running:
+                    self._running[number].kill()
 
     def _counts(self) -> Restarts:
         return Restarts(dict(self._restarts), 0 if self._store is None else self._store.restarts)
