@@ -12,6 +12,8 @@ from sluicegate.clock import ManualClock
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
+from sluicegate.stores.memory import MemoryStore
+from sluicegate.testing import FlakyStore
 
 THREADS = 8
 
@@ -118,3 +120,39 @@ def test_a_receipt_is_good_once_under_threads() -> None:
     total, _ = race(lambda: limiter.refund(decision))
     assert total == 1
     assert limiter.peek("k").remaining == 50
+
+
+def test_threads_share_the_share_of_a_node() -> None:
+    """However many threads ask without the store, they admit the share, and the store is charged it once when it is back."""
+    clock = ManualClock()
+    shared = MemoryStore(clock)
+    store = FlakyStore(shared)
+    limiter = Limiter.from_quota("40/hour", store=store, clock=clock, nodes=2)
+    store.down = True
+    admitted, switches = race(lambda: limiter.check("k").allowed)
+    assert admitted == 20
+    assert switches > THREADS
+    store.down = False
+    admitted, _ = race(lambda: limiter.check("k").allowed)
+    assert admitted == 0
+    assert limiter.stats.settled == 1
+    assert Limiter.from_quota("40/hour", store=shared, clock=clock).peek("k").remaining == 20
+    clock.advance(90_000_000)
+    admitted, _ = race(lambda: limiter.check("k").allowed)
+    assert admitted == 21
+
+
+def test_a_store_that_comes_and_goes_under_threads() -> None:
+    """While threads ask, a store that fails half the time gives nobody more than the limit and a burst beside it."""
+    clock = ManualClock()
+    store = FlakyStore(MemoryStore(clock))
+    limiter = Limiter.from_quota("40/hour", store=store, clock=clock)
+    numbers = itertools.count()
+
+    def ask() -> int:
+        store.down = next(numbers) % 10 < 5
+        return limiter.check("k").allowed
+
+    admitted, switches = race(ask)
+    assert 40 <= admitted <= 80
+    assert switches > THREADS
