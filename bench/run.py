@@ -26,7 +26,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- results: written by bench/run.py -->", "<!-- end of results -->"
-PACKAGES = ("sluicegate", "msgspec", "uvloop", "httptools", "limits", "throttled-py", "uvicorn")
+PACKAGES = (
+    "sluicegate", "msgspec", "uvloop", "httptools", "limits", "throttled-py", "uvicorn",
+    "starlette", "fastapi", "slowapi", "fastapi-limiter",
+)  # fmt: skip
 
 
 def machine() -> dict[str, str]:

@@ -19,7 +19,7 @@ from sluicegate.limiter.limiter import Limiter
 Make = Callable[..., Limiter]
 
 CONNECT = {"type": "websocket.connect"}
-EXTENSION = {"websocket.http.response": {}}
+EXTENSION: dict[str, Any] = {"websocket.http.response": {}}
 
 
 async def echo(websocket: WebSocket) -> None:

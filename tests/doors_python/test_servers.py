@@ -68,8 +68,8 @@ async def serve(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[str]]]:
 
         async def start(app: Any, *, unix: bool = False, **options: Any) -> str:
             listener = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
-            address = str(tmp_path / "app.sock") if unix else ("127.0.0.1", 0)
-            listener.bind(address)
+            path = str(tmp_path / "app.sock")
+            listener.bind(path if unix else ("127.0.0.1", 0))
             stack.callback(listener.close)
             config = uvicorn.Config(
                 app, log_level="warning", lifespan="off", proxy_headers=False, ws="websockets-sansio", **options
@@ -84,7 +84,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[str]]]:
             stack.push_async_callback(stop)
             while not server.started:
                 await asyncio.sleep(0.01)
-            return address if unix else f"127.0.0.1:{listener.getsockname()[1]}"
+            return path if unix else f"127.0.0.1:{listener.getsockname()[1]}"
 
         yield start
 

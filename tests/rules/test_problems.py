@@ -131,6 +131,8 @@ RULES = [
     ("quota: 5/s\n    respond: {templat: x}", [
         "6: rule 'a': respond.templat: unknown field (did you mean 'template'?)",
         "6: rule 'a': respond.template: missing: the body of the answer"]),
+    ("quota: 5/s\n    respond: {template: x, content_type: texte/été}", [
+        "6: rule 'a': respond.content_type: 'texte/été' is not a media type such as text/html"]),
     ("quota: 5/s\n    qouta: 6/s", ["6: rule 'a': qouta: unknown field (did you mean 'quota'?)"]),
     ("quota: 5/s\n    zzz: 6/s", ["6: rule 'a': zzz: unknown field"]),
     # scope against per

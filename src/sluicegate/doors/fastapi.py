@@ -53,13 +53,15 @@ class Dependency:
         scope = connection.scope
         found = current.get()
         limits: RequestLimits | None = scope.get(SCOPE_KEY)
-        if found is not None and found.limits is limits:
-            await _decide(found.door, found.limits, self.declared, connection)
-            if not found.limits.allowed:
-                refused = found.limits.decision
+        if found is not None and found[1] is limits:
+            door, known, _ = found
+            if door.door.switched_on(self.declared):
+                await door.admit_declared(known, self.declared, scope, connection)
+            if not known.allowed:
+                refused = known.decision
                 assert refused is not None
                 raise RateLimited(refused, refused.rule, _retry_after_s(refused))
-            return found.limits
+            return known
         if limits is None:
             limits = self._alone.begin(scope)
         await self._decide_alone(limits, connection)
@@ -67,7 +69,8 @@ class Dependency:
         return limits
 
     async def _decide_alone(self, limits: RequestLimits, connection: HTTPConnection) -> None:
-        await _decide(self._alone, limits, self.declared, connection)
+        if self._alone.door.switched_on(self.declared):
+            await self._alone.admit_declared(limits, self.declared, connection.scope, connection)
         decision = self._alone.door.told(limits)
         if decision is None or decision.allowed:
             return
@@ -113,14 +116,6 @@ def limit(
             limiter=limiter,
         )
     )
-
-
-async def _decide(
-    door: RateLimitMiddleware, limits: RequestLimits, declared: Limit, connection: HTTPConnection
-) -> None:
-    if door.door.switched_on(declared):
-        facts = door.with_route(limits, connection.scope)
-        await door.admit(limits, await door.door.adeclared(limits, declared, facts, connection))
 
 
 async def _nowhere(*_: Any) -> None:

@@ -16,6 +16,7 @@ from sluicegate.rules.read_match import TOKEN
 __all__ = ["read_cost", "read_penalty", "read_respond"]
 
 _AFTER: Final = re.compile(r"(\S+)[ \t]+(refusals?)[ \t]*/[ \t]*(\S.*)")
+_MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+[ -~]*", re.ASCII)
 _AFTER_EXAMPLE: Final = "20 refusals/1m"
 
 
@@ -118,7 +119,11 @@ def read_respond(rule: Block) -> str | Mapping[str, object]:
             if "template" not in block:
                 block.add("template", "missing: the body of the answer")
             return "429"
-        return MappingProxyType({"template": template, "content_type": block.text("content_type") or "text/plain"})
+        content_type = block.text("content_type") or "text/plain"
+        if not _MEDIA_TYPE.fullmatch(content_type):
+            block.add("content_type", f"{shown(content_type)} is not a media type such as text/html")
+            return "429"
+        return MappingProxyType({"template": template, "content_type": content_type})
     hint = suggest(item.value, ("challenge",)) if isinstance(item.value, str) else None
     rule.add("respond", f"expected 429, challenge or {{template: TEXT}}, got {kind_of(item)}", hint)
     return "429"

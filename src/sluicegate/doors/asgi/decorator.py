@@ -47,8 +47,7 @@ def _limit_coroutine(mine: Limit, function: Callable[..., Any]) -> Callable[...,
     async def limited(*args: Any, **kwargs: Any) -> Any:
         door, limits, scope = _required(function)
         if door.door.switched_on(mine):
-            facts = door.with_route(limits, scope)
-            _admit(await door.admit(limits, await door.door.adeclared(limits, mine, facts, scope)))
+            _admit(await door.admit_declared(limits, mine, scope, scope))
         return await function(*args, **kwargs)
 
     return limited

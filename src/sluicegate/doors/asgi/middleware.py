@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from random import Random
-from typing import Any, NamedTuple, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -31,13 +31,8 @@ __all__ = ["Current", "RateLimitMiddleware", "current"]
 _MESSAGES = "messages"
 
 
-class Current(NamedTuple):
-    """The request that the running code belongs to."""
-
-    door: RateLimitMiddleware
-    limits: RequestLimits
-    scope: Scope
-
+Current: TypeAlias = "tuple[RateLimitMiddleware, RequestLimits, Scope]"
+"""The request that the running code belongs to: the door it came through, its limits, its scope."""
 
 current: ContextVar[Current | None] = ContextVar("sluicegate_request", default=None)
 """Set while the application serves a request; threads that frameworks start for a handler inherit it."""
@@ -100,43 +95,50 @@ class RateLimitMiddleware:
         limits = scope.get(SCOPE_KEY)
         if limits is None:
             limits = self.begin(scope)
+        exchange: Exchange
         if kind == "http":
-            await self._serve(HttpExchange(self.door, limits, scope, receive, send))
+            exchange = HttpExchange(self.door, limits, scope, receive, send)
         else:
             admits = None if self._messages is None else self._message_gate(limits, scope)
-            await self._serve(SocketExchange(self.door, limits, scope, receive, send, admits))
-
-    async def _serve(self, exchange: Exchange) -> None:
-        limits, scope = exchange.limits, exchange.scope
+            exchange = SocketExchange(self.door, limits, scope, receive, send, admits)
         try:
-            decision = await self._decide(limits, scope)
+            if self.door.plain and not self.door.limiter.waits:
+                # The usual case, without a coroutine for each step.
+                asked = self.door.base(limits.facts, scope)
+                if asked is not None:
+                    decision = limits.decide(*asked)
+                    if decision.allowed and decision.delay_us:
+                        await self._hold(limits, asked, decision)
+            else:
+                await self._decide(limits, scope)
         except InvalidRequest as error:
             await exchange.answer(bad_request(error))
             return
-        if decision is not None and not decision.allowed:
+        if limits.refused is not None:
             await self._refuse(exchange)
             return
-        token = current.set(Current(self, limits, scope))
+        await self._serve(exchange)
+
+    async def _serve(self, exchange: Exchange) -> None:
+        token = current.set((self, exchange.limits, exchange.scope))
         try:
-            await self.app(scope, exchange.receive, exchange.send)
+            await self.app(exchange.scope, exchange.receive, exchange.send)
             if exchange.dropped:
                 await self._refuse(exchange)
         except RateLimited:
             # A limit beside a route refused. Somebody else's RateLimited, or one after the answer began, is not ours to tell.
-            if limits.refused is None or exchange.begun:
+            if exchange.limits.refused is None or exchange.begun:
                 raise
             await self._refuse(exchange)
         finally:
             current.reset(token)
 
-    async def _decide(self, limits: RequestLimits, scope: Scope) -> Decision | None:
-        door = self.door
-        asked = door.base(limits.facts, scope) if door.plain else await door.abase(limits.facts, scope)
-        if asked is None:
-            return None
-        if type(asked.what) is Facts:
-            limits.facts = asked.what
-        return await self.admit(limits, asked)
+    async def _decide(self, limits: RequestLimits, scope: Scope) -> None:
+        asked = await self.door.abase(limits.facts, scope)
+        if asked is not None:
+            if type(asked.what) is Facts:
+                limits.facts = asked.what
+            await self.admit(limits, asked)
 
     async def admit(self, limits: RequestLimits, asked: Asked) -> Decision:
         """Decide what is asked, and hold the request where a rule says so."""
@@ -144,8 +146,20 @@ class RateLimitMiddleware:
             decision = await limits.adecide(*asked)
         else:
             decision = limits.decide(*asked)
-        if not decision.delay_us:
-            return decision
+        return await self._hold(limits, asked, decision) if decision.delay_us else decision
+
+    async def admit_declared(self, limits: RequestLimits, limit: Limit, scope: Scope, request: Any) -> Decision:
+        """Decide a limit beside a route. ``request``: what its functions get."""
+        facts = self.with_route(limits, scope)
+        if not limit.plain:
+            return await self.admit(limits, await self.door.adeclared(limits, limit, facts, request))
+        asked = self.door.declared(limits, limit, facts, request)
+        if asked.limiter.waits:
+            return await self.admit(limits, asked)
+        decision = limits.decide(*asked)
+        return await self._hold(limits, asked, decision) if decision.delay_us else decision
+
+    async def _hold(self, limits: RequestLimits, asked: Asked, decision: Decision) -> Decision:
         if not self.holder.take():
             refused = too_many_held(decision)
             limits.replace(asked.owner, refused)

@@ -51,7 +51,7 @@ class Limit:
     Immutable and safe to share. Raises ConfigurationError, naming the field, for what cannot be read.
     """
 
-    __slots__ = ("_bound", "_options", "cost", "key", "limiter", "methods", "name", "per", "quota", "shared")
+    __slots__ = ("_bound", "_options", "apart", "cost", "key", "limiter", "methods", "name", "per", "quota", "shared")
 
     def __init__(
         self,
@@ -78,6 +78,8 @@ class Limit:
         self.per = (KEY_DIMENSION,) if key is not None else (per,) if isinstance(per, str) else tuple(per)
         self.key = key
         self.name = name
+        self.apart = name is None
+        """Whether it is one rule by itself; limits that were given one name are one rule together."""
         self.shared = shared
         self.cost = cost
         self.methods = tuple(methods)
@@ -90,13 +92,19 @@ class Limit:
         self._bound: WeakKeyDictionary[Limiter, dict[str, tuple[RuleSet, Limiter]]] = WeakKeyDictionary()
         self.rules(name or DEFAULT_NAME)
 
+    @property
+    def plain(self) -> bool:
+        """Whether nothing has to be asked of the request but its facts."""
+        return self.key is None and not callable(self.cost)
+
     def named(self, name: str) -> Limit:
-        """The same limit under a name of its own, with counters of its own; raises ConfigurationError for what is no name."""
+        """The same limit for one function or blueprint, named after it; raises ConfigurationError for what is no name."""
         self.rules(name)
         other = object.__new__(Limit)
         for field in Limit.__slots__:
             setattr(other, field, getattr(self, field))
         other.name = name
+        other.apart = True
         other._bound = WeakKeyDictionary()
         return other
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from sluicegate.algorithms.verdict import Outcome
+from sluicegate.bounds import POLICY_TEXTS_MAX
 from sluicegate.clock import SystemClock
-from sluicegate.doors.headers import RateHeaders
+from sluicegate.doors.headers import RateHeaders, seconds_up
 from sluicegate.doors.web.answers import Reply, delayed, refusal, respond_of
 from sluicegate.doors.web.callables import awaited, no_awaitable, require_plain
 from sluicegate.doors.web.declared import Limit
@@ -35,6 +36,7 @@ from sluicegate.stores.memory import MemoryStore
 
 __all__ = ["Asked", "Door", "too_many_held"]
 
+_RawPair: TypeAlias = tuple[bytes, bytes]
 _KEY = KEY_DIMENSION.partition(".")[2]
 _log = logging.getLogger("sluicegate.doors")
 
@@ -94,6 +96,7 @@ class Door:
         self._clock = SystemClock()
         self._ruleset: RuleSet | None = None
         self._by_endpoint = False
+        self._raw: dict[tuple[str, int, int, str], tuple[_RawPair, _RawPair]] = {}
         self._warned = False
         self.plain = key is None and identify is None
         """Whether ``base`` needs nothing of the request but its facts."""
@@ -116,12 +119,14 @@ class Door:
         return self._by_endpoint
 
     def base(self, facts: Facts, request: Any) -> Asked | None:
-        """What the limiter's own rules are asked; None where a quota limiter has nothing to count by."""
+        """What the limiter's own rules are asked; None where it has none, or a quota limiter has nothing to count by."""
         if self.keyed:
             key = self._by_address(facts) if self._key is None else no_awaitable("key", self._key(request))
             return self._keyed(key)
         if self._identify is not None:
             facts = _vouched(facts, no_awaitable("identify", self._identify(request)))
+        elif not self.limiter._live.ruleset.rules:
+            return None
         return Asked(self._owner, self.limiter, facts, 1)
 
     async def abase(self, facts: Facts, request: Any) -> Asked | None:
@@ -176,10 +181,10 @@ class Door:
             raise ConfigurationError(f"key: gave {type(key).__name__}, want a text, or None where there is none")
         if not key and facts.ip is None and "ip" in (*limit.per, limit._options.get("on_missing")):
             self.warn_no_address()
-        owner: object = limit if limit.name is None else (base, limit.name)
-        # The path plays no part in it: without, every request of a route is planned from the same memo entry.
-        attrs = facts.attrs if key is None else {**(facts.attrs or {}), _KEY: key}
-        facts = msgspec.structs.replace(facts, path=None, attrs=attrs)
+        owner: object = limit if limit.apart else (base, limit.name)
+        facts = limits.pathless(facts)
+        if key is not None:
+            facts = msgspec.structs.replace(facts, attrs={**(facts.attrs or {}), _KEY: key})
         return Asked(owner, limit.limiter_for(base, limits.name_of(limit)), facts, cost)
 
     def switched_on(self, limit: Limit | None = None) -> bool:
@@ -190,9 +195,12 @@ class Door:
     # ------------------------------------------------------------------ what clients are told
 
     def told(self, limits: RequestLimits) -> Decision | None:
-        """What the client is told: the decision, on a refusal with jitter; the same however often it is asked for."""
+        """What the client is told: the decision, or the part of it that is told; with jitter, the same however often it is asked for."""
         if limits.told is not None:
             return limits.told
+        if limits.refused is None and self.headers.delta_only:
+            # This dialect tells of one rule, so the others need not be put together.
+            return limits.nearest
         decision = limits.decision
         if self._jitter_s and decision is not None and not decision.allowed:
             decision = limits.told = delayed(decision, self._random, self._jitter_s)
@@ -210,9 +218,29 @@ class Door:
         decision = self.told(limits)
         if decision is None:
             return []
-        block = self.headers.block(decision, self._clock.now_us() if self.headers.needs_now else 0)
-        pairs = [line.split(b": ", 1) for line in block.split(b"\r\n") if line]
-        return [(name.lower(), value) for name, value in pairs]
+        result = decision.decisive
+        if self.headers.delta_only and result is not None and decision.allowed:
+            # What nearly every answer has, without writing and parsing lines.
+            key = (result.rule, result.limit, result.window_us, result.algorithm)
+            fixed = self._raw.get(key) or self._prepare_raw(key)
+            remaining, reset_s = result.remaining, seconds_up(decision.summary.reset_after_us)
+            return [
+                fixed[0],
+                (b"x-ratelimit-remaining", b"%d" % remaining),
+                (b"x-ratelimit-reset", b"%d" % reset_s),
+                fixed[1],
+            ]
+        return _pairs(self.headers.block(decision, self._clock.now_us() if self.headers.needs_now else 0))
+
+    def _prepare_raw(self, key: tuple[str, int, int, str]) -> tuple[_RawPair, _RawPair]:
+        """The two fields of a rule that never change, as ``RateHeaders`` writes them."""
+        if len(self._raw) >= POLICY_TEXTS_MAX:
+            self._raw.clear()
+        policy = self.headers.policy(*key)
+        (limit, _) = _pairs(f"{policy.x_start}0\r\n".encode("ascii"))
+        (told,) = _pairs(policy.x_end.encode("ascii"))
+        self._raw[key] = (limit, told)
+        return limit, told
 
     def reply(self, limits: RequestLimits) -> Reply:
         """The answer to a refused request, by the rule that refused it."""
@@ -237,6 +265,12 @@ def too_many_held(decision: Decision) -> Decision:
     results = tuple(refusing if result is slowest else result for result in decision.results)
     summary = Summary(Outcome.DENIED, refusing, delay_us, delay_us, 0, "rate", ())
     return Decision(False, decision.plan, None, decision.degraded, None, summary, results)
+
+
+def _pairs(block: bytes) -> list[_RawPair]:
+    """Header lines as pairs."""
+    lines = [line.split(b": ", 1) for line in block.split(b"\r\n") if line]
+    return [(name.lower(), value) for name, value in lines]
 
 
 def _vouched(facts: Facts, known: Mapping[str, Any] | None) -> Facts:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+import msgspec
+
 from sluicegate.algorithms.verdict import Outcome
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.web.declared import DEFAULT_NAME, Limit
@@ -31,7 +33,18 @@ class RequestLimits:
     decided. ``refused``: the first of them that refused, with the limiter that did; None while none has.
     """
 
-    __slots__ = ("_by_owner", "_charged", "_merged", "_names", "decisions", "facts", "origin", "refused", "told")
+    __slots__ = (
+        "_by_owner",
+        "_charged",
+        "_merged",
+        "_names",
+        "_pathless",
+        "decisions",
+        "facts",
+        "origin",
+        "refused",
+        "told",
+    )
 
     def __init__(self, facts: Facts, origin: tuple[object, str] = (None, "")) -> None:
         self.facts = facts
@@ -45,6 +58,7 @@ class RequestLimits:
         self._charged: list[tuple[Limiter, Decision]] = []
         self._merged: Decision | None = None
         self._names: dict[Limit, str] = {}
+        self._pathless: tuple[Facts, Facts] | None = None
 
     # ------------------------------------------------------------------ what handlers read
 
@@ -61,6 +75,14 @@ class RequestLimits:
         if merged is None:
             merged = self._merged = merge(decisions)
         return merged
+
+    @property
+    def nearest(self) -> Decision | None:
+        """Of decisions that pass, the one with the fewest tokens left; None where nothing was decided."""
+        decisions = self.decisions
+        if len(decisions) < 2:
+            return decisions[0] if decisions else None
+        return _tightest(decisions)
 
     @property
     def allowed(self) -> bool:
@@ -156,6 +178,13 @@ class RequestLimits:
             position = len(self._names) + 1
             name = self._names[limit] = DEFAULT_NAME if position == 1 else f"{DEFAULT_NAME}-{position}"
         return name
+
+    def pathless(self, facts: Facts) -> Facts:
+        """Facts for limits beside routes: the path plays no part in them, and without it a route's requests are planned alike."""
+        known = self._pathless
+        if known is None or known[0] is not facts:
+            known = self._pathless = (facts, msgspec.structs.replace(facts, path=None))
+        return known[1]
 
     def replace(self, owner: object, decision: Decision) -> None:
         """Put a refusal of the door itself in the place of what was decided for ``owner``; the charges are still to be refunded."""
