@@ -36,9 +36,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def redis_server(core: int | None, *options: str) -> Iterator[int]:
-    """Run Debian's Redis without persistence; gives its port."""
-    binary = shutil.which("redis-server")
+def redis_server(core: int | None, *options: str, binary: str | None = None) -> Iterator[int]:
+    """Run Debian's Redis, or another server like it, without persistence; gives its port."""
+    binary = binary or shutil.which("redis-server")
     if binary is None:
         raise SystemExit("this benchmark needs redis-server (Debian package redis-server)")
     port = free_port()
