@@ -163,6 +163,10 @@ def test_peeks_settle_nothing(single_site_of) -> None:
     assert not site.ask(Facts(), peek=True).allowed
     assert left(site) == 4
     assert site.limiter.stats.settled == 0
+    # However long after the peek, the debt is there.
+    site.clock.advance(FALLBACK_HANDOVER_US_MAX)
+    assert not site.ask(Facts()).allowed
+    assert (left(site), site.limiter.stats.settled) == (0, 1)
 
 
 def test_a_reset_ends_the_hand_over_of_its_counters(site_of) -> None:

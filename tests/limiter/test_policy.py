@@ -7,6 +7,7 @@ import pytest
 from sluicegate.algorithms import Outcome, TokenBucket
 from sluicegate.clock import ManualClock
 from sluicegate.errors import ConfigurationError
+from sluicegate.limiter import outage, policy
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
@@ -232,13 +233,13 @@ def test_counters_of_no_rule_are_local(form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy, allowed", [("open", [True] * 3), ("closed", [False] * 3), ("local", [True, False, False])]
+    "on_store_failure, allowed", [("open", [True] * 3), ("closed", [False] * 3), ("local", [True, False, False])]
 )
-def test_quota_limiters_have_a_policy_too(policy: str, allowed: list[bool]) -> None:
+def test_quota_limiters_have_a_policy_too(on_store_failure: str, allowed: list[bool]) -> None:
     """``from_quota`` takes the failure policy, and ``hit`` follows it."""
     clock = ManualClock()
     store = FlakyStore(MemoryStore(clock))
-    limiter = Limiter.from_quota("1/hour", store=store, clock=clock, on_store_failure=policy)
+    limiter = Limiter.from_quota("1/hour", store=store, clock=clock, on_store_failure=on_store_failure)
     store.down = True
     assert [limiter.hit("k") for _ in range(3)] == allowed
 
@@ -248,3 +249,14 @@ def test_a_number_of_nodes_that_is_none(nodes: object) -> None:
     """``nodes`` is a whole number from 1 on."""
     with pytest.raises(ConfigurationError, match="nodes"):
         Limiter.from_quota("1/hour", nodes=nodes)  # type: ignore[arg-type]
+
+
+def test_memory_is_bounded_without_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of clients during an outage fills the local counters to their bound and no further. T77"""
+    monkeypatch.setattr(policy, "FALLBACK_COUNTERS_MAX", 100)
+    monkeypatch.setattr(outage, "FALLBACK_COUNTERS_MAX", 100)
+    limiter, store = limiter_of("name: a, per: [user], quota: 2/hour")
+    store.down = True
+    for number in range(1_000):
+        assert limiter.check(Facts(user=str(number))).degraded
+    assert (len(limiter._fallback.store), len(limiter._outage), limiter._outage.forgotten) == (100, 100, 900)

@@ -39,8 +39,8 @@ CLOSED_VERDICT: Final = Verdict(Outcome.UNDECIDED, 0, STORE_RETRY_US, STORE_RETR
 class FallbackAnswer(msgspec.Struct, frozen=True, gc=False):
     """An answer put together from policies, from local counters, and from the part of the store that was reached.
 
-    ``how`` says by charge what decided it: one of the words above, None for the store and for what was not asked. ``reached``:
-    charges that stand in the store; ``charged``: those in the local counters.
+    ``how`` says by charge what decided it: one of the words above, None for the store and for what was not asked.
+    ``reached``: charges that stand in the store; ``charged``: those in the local counters.
     """
 
     admitted: bool

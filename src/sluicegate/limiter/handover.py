@@ -30,9 +30,9 @@ __all__ = ["Asked", "HandOver", "Held"]
 class Held(msgspec.Struct, frozen=True, gc=False):
     """What a request did to the local counters before the store is asked.
 
-    ``refusal``: the whole answer, where they refuse. ``probes``: it is refused and yet the store must be asked, with a peek, because nobody
-    knows whether it is back for these counters. ``answer``: what they said, of the charges at ``places``; ``records`` has for each what
-    is remembered of its counter, and its share and subject.
+    ``refusal``: the whole answer, where they refuse. ``probes``: it is refused and yet the store must be asked, with
+    a peek, because nobody knows whether it is back for these counters. ``answer``: what they said, of the charges at
+    ``places``; ``records`` has for each what is remembered of its counter, and its share and subject.
     """
 
     refusal: FallbackAnswer | None
@@ -64,8 +64,9 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 class Asked(NamedTuple):
     """A batch made ready: what to ask the store, and where each request's answer will be.
 
-    ``held``: one per request, None for those that no hand-over concerns. ``requests``: to be decided; ``probes``: to be peeked at. ``places``: the
-    place of the request among ``requests`` and then ``probes``, None where it is refused already.
+    ``held``: one per request, None for those that no hand-over concerns. ``requests``: to be decided; ``probes``: to
+    be peeked at. ``places``: the place of the request among ``requests`` and then ``probes``, None where it is
+    refused already.
     """
 
     held: Sequence[Held | None]
@@ -137,8 +138,11 @@ class HandOver:
         """
         debts: list[Request] = []
         for entry, share, subject in held.records:
+            if peek:
+                # It settles nothing, so it does not begin the time in which there must be something to settle either.
+                continue
             self._outage.returned(entry, share.local.spec.window_us)
-            due = 0 if peek or not entry.owed else self._due(entry, share, subject)
+            due = self._due(entry, share, subject) if entry.owed else 0
             if due > 0:
                 debts.append(((share.debt, subject, due),))
         if not admitted:

@@ -1,10 +1,10 @@
 """What is remembered of a time in which the store failed.
 
-One object per limiter. ``active`` is False until a store call fails, and all that a limiter does about outages hangs on it, so
-that one whose store never fails pays for reading a flag.
+One object per limiter. ``active`` is False until a store call fails, and all that a limiter does about outages hangs
+on it, so that one whose store never fails pays for reading a flag.
 
-An outage begins with a failed call. It is over when the store has answered and did not fail for ``FALLBACK_GAP_US`` after its last
-failure: a store that comes and goes is one outage, not many.
+An outage begins with a failed call. It is over when the store has answered and did not fail for ``FALLBACK_GAP_US``
+after its last failure: a store that comes and goes is one outage, not many.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["Outage", "Touched"]
 class Touched(msgspec.Struct, gc=False):
     """A counter that was charged in this process instead of the store.
 
-    ``owed``: tokens admitted that the store has not been charged. ``until_us``: monotonic time at which this is forgotten. ``back``: the store
-    has answered for it since, so that ``until_us`` is the end of its hand-over.
+    ``owed``: tokens admitted that the store has not been charged. ``until_us``: monotonic time at which this is
+    forgotten. ``back``: the store has answered for it since, so that ``until_us`` is the end of its hand-over.
     """
 
     owed: int
@@ -33,8 +33,8 @@ class Touched(msgspec.Struct, gc=False):
 class Outage(Locked):
     """Times of failures, and the counters that were charged here meanwhile. Safe from any thread.
 
-    At most ``FALLBACK_COUNTERS_MAX`` counters are remembered; beyond that the oldest is forgotten, counted in ``forgotten``. Times are
-    the clock's monotonic ones.
+    At most ``FALLBACK_COUNTERS_MAX`` counters are remembered; beyond that the oldest is forgotten, counted in
+    ``forgotten``. Times are the clock's monotonic ones.
     """
 
     __slots__ = (

@@ -1,7 +1,8 @@
 """What happens to a request when its counters cannot be reached.
 
-Each rule says what to do (``on_store_failure``): ``local`` decides on a counter of this process that has the node's share of the
-limit, ``open`` lets the request pass, ``closed`` refuses it. One request may match rules of all three kinds:
+Each rule says what to do (``on_store_failure``): ``local`` decides on a counter of this process that has the node's
+share of the limit, ``open`` lets the request pass, ``closed`` refuses it. One request may match rules of all three
+kinds:
 
 - A ``closed`` rule refuses the request: "store" (503), unless a rule before it in order refuses: "rate" (429).
 - Where anything refuses, nothing is charged: local counters are looked at only, and what was charged already is given back.
@@ -45,8 +46,8 @@ __all__ = ["Fallback"]
 class Fallback:
     """Decides without the store. ``store`` holds the local counters; its time is this process's wall clock.
 
-    ``nodes_min``: the least number of nodes to divide a limit by; the store may know of more. Raises ConfigurationError where it is
-    no number from 1 to ``FLEET_NODES_MAX``.
+    ``nodes_min``: the least number of nodes to divide a limit by; the store may know of more. Raises
+    ConfigurationError where it is no number from 1 to ``FLEET_NODES_MAX``.
     """
 
     __slots__ = ("_clock", "_fleet", "_nodes_min", "_shares", "handover", "outage", "store")

@@ -22,15 +22,16 @@ _REFUSALS = frozenset((DENIED, NEVER_FITS))
 class LimiterStats:
     """Plain integers, readable at any time. Peeks count as ``peeks`` only.
 
-    ``allowed``: decisions that let the request proceed, the next two included. ``unmatched``: no rule applied. ``bypassed``:
-    the limiter was switched off. ``refused``: refusals by (deciding rule, outcome). ``shadow_refused``: what shadow rules
-    would have refused, by rule. ``store_errors``: requests whose store call failed. ``applies``: changes of rules. ``hit`` counts
-    what it lets pass on its fast path in the store's ``decisions`` only.
+    ``allowed``: decisions that let the request proceed, the next two included. ``unmatched``: no rule applied.
+    ``bypassed``: the limiter was switched off. ``refused``: refusals by (deciding rule, outcome). ``shadow_refused``:
+    what shadow rules would have refused, by rule. ``store_errors``: requests whose store call failed. ``applies``:
+    changes of rules. ``hit`` counts what it lets pass on its fast path in the store's ``decisions`` only.
 
-    ``degraded``: decisions made without the store, or with less than all of it. ``degraded_local``, ``degraded_sticky``,
-    ``degraded_open``, ``degraded_closed``: the rules of these requests by what decided them. ``handovers``: decisions that passed
-    both the store and a local counter after an outage; ``handover_refused``: refusals by that local counter; ``settled``: counters of
-    the store that were charged what had been admitted without it.
+    ``degraded``: decisions made without the store, or with less than all of it. ``degraded_local``,
+    ``degraded_sticky``, ``degraded_open``, ``degraded_closed``: the rules of these requests by what decided them.
+    ``handovers``: decisions that passed both the store and a local counter after an outage; ``handover_refused``:
+    refusals by that local counter; ``settled``: counters of the store that were charged what had been admitted
+    without it.
 
     Counting takes no lock: on CPython up to 3.13 with its global lock no count is lost.
     """
