@@ -83,7 +83,7 @@ def test_inside_one_fixed_window_both_admit_the_same(both: Both) -> None:
 
 
 def test_a_refused_hit_stays_charged(both: Both) -> None:
-    """Under a rule whose refusals cost nothing, an INCRBY that was refused takes the room of a smaller hit after it."""
+    """Under a rule whose refusals cost nothing, an INCRBY that was refused takes the room of a smaller hit after it."""  # T08, P01
     both.take(FixedWindow(5, WINDOW_US), denied_counts=False)
     assert both.hit(3) == (True, True)
     assert both.hit(3) == (False, False)
