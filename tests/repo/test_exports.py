@@ -13,6 +13,7 @@ import pytest
 
 import sluicegate
 
+FRAMEWORKS = ("flask", "django", "fastapi", "starlette", "rest_framework", "werkzeug")
 MODULES = sorted(
     name
     for _, name, _ in pkgutil.walk_packages(sluicegate.__path__, "sluicegate.")
@@ -57,7 +58,15 @@ def test_all_is_complete(package_files: list[Path]) -> None:
 
 def test_the_library_needs_no_extra() -> None:
     """``import sluicegate`` loads none of the optional dependencies."""
-    extras = ("uvloop", "httptools", "prometheus_client", "click", "rich", "jwt", "redis", "hiredis")
+    extras = ("uvloop", "httptools", "prometheus_client", "click", "rich", "jwt", "redis", "hiredis", *FRAMEWORKS)
     program = f"import sys, sluicegate; print([name for name in {extras!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("door", ["asgi", "wsgi"])
+def test_asgi_and_wsgi_need_no_framework(door: str) -> None:
+    """These two doors serve any application, so they load no framework."""
+    program = f"import sys, sluicegate.doors.{door}; print([name for name in {FRAMEWORKS!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
