@@ -271,3 +271,30 @@ def test_a_log_of_many_entries(open_store: Open) -> None:
     assert not store.decide_one([(counter, "s", 300)]).admitted
     clock.advance(1)
     assert store.decide_one([(counter, "s", 300)]).verdicts()[0].remaining == 75
+
+
+@pytest.mark.parametrize(
+    "spec, denied_counts",
+    # A refusal that counts rewrites a log.
+    [(spec, denied) for spec in SPECS for denied in (False, True) if not (denied and isinstance(spec, SlidingLog))],
+    ids=repr,
+)
+def test_the_usual_check_reads_and_writes_once(open_store: Open, client, spec: Spec, denied_counts: bool) -> None:
+    """A check, admitted or refused, is decided on one reading of its counter; a batch reads all its counters at once."""
+    store, counter = open_store(ManualClock()), counter_of(spec, denied_counts=denied_counts)
+
+    def commands() -> dict[str, int]:
+        return {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in client.info("commandstats").items()}
+
+    store.decide([[(counter, f"s{i}", 1)] for i in range(32)])
+    client.config_resetstat()
+    admitted = [store.decide_one([(counter, "s0", 1)]).admitted for _ in range(spec.capacity)]
+    assert admitted == [True] * (spec.capacity - 1) + [False]
+    found = commands()
+    assert found["get"] == spec.capacity
+    # The key's secret may have been looked at meanwhile, by a SET too.
+    assert found["set"] in (spec.capacity - 1 + denied_counts, spec.capacity + denied_counts)
+    client.config_resetstat()
+    store.decide([[(counter, f"s{i}", 1)] for i in range(1, 32)])
+    found = commands()
+    assert (found["mget"], "get" in found) == (1, False)

@@ -66,28 +66,30 @@ local function usual(d, text, now)
       local latest = mark < 0 and -1 - mark or mark
       mark = now > latest and now or -1 - latest
     end
-    local base_us, base_rem = now, 0
+    local base_us, base_rem, patient = now, 0, true
     if us >= now then
       local patient_us = now + d[15]
-      if us > patient_us or (us == patient_us and rem > d[16]) then
-        if d[4] == 1 then
-          return nil
-        end
-        return 0
-      end
       base_us, base_rem = us, rem
+      patient = us < patient_us or (us == patient_us and rem <= d[16])
     end
     local new_us, new_rem = base_us + d[13], base_rem + d[14]
     if new_rem >= tokens then
       new_us, new_rem = new_us + 1, new_rem - tokens
     end
     local full_us = now + drain_us
-    if new_us < full_us or (new_us == full_us and new_rem <= drain_rem) then
+    local fits = new_us < full_us or (new_us == full_us and new_rem <= drain_rem)
+    if patient and fits then
       return 1, packed('<I5I5I7I6I1I7I8I5i8', capacity, tokens, period, delay_us, nodelay, born, new_us, new_rem, mark)
-    elseif d[4] == 1 then
+    elseif d[4] == 0 then
+      return 0
+    elseif base_us > full_us or (base_us == full_us and base_rem > drain_rem) then
       return nil
+    elseif not fits then
+      new_us, new_rem = full_us, drain_rem
     end
-    return 0
+    -- The refusal counts, at most one full drain, and takes the place of the last charge.
+    mark = mark < 0 and mark or -1 - mark
+    return 0, packed('<I5I5I7I6I1I7I8I5i8', capacity, tokens, period, delay_us, nodelay, born, new_us, new_rem, mark)
 
   elseif algorithm == 3 then -- fixed window
     local limit, start = d[6], d.start
@@ -138,10 +140,17 @@ local function usual(d, text, now)
     current = current + d[7]
     if current - floor(-share / window_us) <= limit then
       return 1, packed('<I5I7I8I5I5', limit, born, start, current, previous)
-    elseif d[4] == 1 then
+    elseif d[4] == 0 then
+      return 0
+    end
+    -- The refusal counts; the older count gives way, so that they are the limit at most.
+    current = current < limit and current or limit
+    local room = (limit - current) * window_us
+    if room >= EXACT then
       return nil
     end
-    return 0
+    room = floor(room / overlap_us)
+    return 0, packed('<I5I7I8I5I5', limit, born, start, current, previous < room and previous or room)
 
   elseif algorithm == 5 then -- sliding window, strict
     local limit, length_us, kept, layout = d[6], d[9], d[10], d[11]
@@ -172,13 +181,18 @@ local function usual(d, text, now)
     for i = 4, kept + 4 do
       used = used + n[i]
     end
-    if used <= limit then
-      n[4] = n[4] + d[7]
-      return 1, packed(layout, unpack(n, 1, kept + 4))
-    elseif d[4] == 1 then
-      return nil
+    n[4] = n[4] + d[7]
+    if used > limit and d[4] == 0 then
+      return 0
+    elseif used > limit then
+      -- The refusal counts; the older counts give way.
+      local room = limit
+      for i = 4, kept + 4 do
+        n[i] = n[i] < room and n[i] or room
+        room = room - n[i]
+      end
     end
-    return 0
+    return used <= limit and 1 or 0, packed(layout, unpack(n, 1, kept + 4))
 
   elseif algorithm == 6 then -- sliding log
     local limit, cost = d[6], d[7]
