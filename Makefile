@@ -2,8 +2,9 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 ARGS ?=
+SECONDS ?= 60
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint layers types docs bench lock clean
+.PHONY: help run test evidence check lint layers types docs bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +17,11 @@ test: ## Run the whole suite (ARGS="tests/app -k edit" for a part; SLUICEGATE_ST
 	@scripts/programs
 	@scripts/install dev
 	@$(BIN)/python -m pytest $(ARGS)
+
+evidence: ## What a failing store does, a minute for each fault, and a table of it (SECONDS=60)
+	@scripts/programs
+	@scripts/install dev
+	@SLUICEGATE_FAULT_SECONDS=$(SECONDS) $(BIN)/python -m pytest tests/faults tests/races_redis $(ARGS)
 
 check: ## Lint, format, types, layers and docs; changes nothing
 	@scripts/install dev
