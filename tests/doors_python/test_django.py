@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asgiref.sync import markcoroutinefunction
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.test import override_settings
 from django.urls import include, path
@@ -211,6 +212,50 @@ def test_keys_and_users(django_site: Site) -> None:
     sessions = [client.get("/mine/", headers={"X-Session": who}).status_code for who in ("1", "1", "2")]
     assert sessions == [200, 429, 200]
     assert statuses(client, ["/mine/", "/mine/"]) == [200, 429]
+
+
+async def test_users_of_async_requests(django_site: Site, by_rules: Make) -> None:
+    """In an async request the session's user is awaited, by ``session_user`` and by ``per="user"``; sessions are never read in the loop."""
+
+    class Lazy:
+        """A session that may not be read where an event loop runs, as Django's must not."""
+
+        @property
+        def is_authenticated(self) -> bool:
+            raise AssertionError
+
+    def logged_in(get_response: Any) -> Any:
+        async def middleware(request: HttpRequest) -> HttpResponse:
+            name = request.headers.get("X-Session")
+
+            async def auser() -> Any:
+                return SimpleNamespace(is_authenticated=name is not None, pk=name)
+
+            request.user, request.auser = Lazy(), auser
+            return await get_response(request)
+
+        return markcoroutinefunction(middleware)
+
+    logged_in.async_capable, logged_in.sync_capable = True, False  # type: ignore[attr-defined]
+
+    @ratelimit("2/minute", per="user", name="async-user")
+    async def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse("ok")
+
+    sys.modules["async_middleware_of_a_test"] = SimpleNamespace(logged_in=logged_in)  # type: ignore[assignment]
+    given = {"LIMITER": by_rules("rules: [{name: each, match: {path: /plain/}, per: [user], quota: 1/minute}]")}
+    client = django_site(
+        [path("view/", view), path("plain/", home)],
+        awaits=True,
+        SLUICEGATE={**given, "IDENTIFY": "sluicegate.doors.django.session_user"},
+        MIDDLEWARE=["async_middleware_of_a_test.logged_in", "sluicegate.doors.django.RateLimitMiddleware"],
+    )
+
+    async def status(url: str, who: str) -> int:
+        return (await client.get(url, headers={"X-Session": who})).status_code
+
+    assert [await status("/plain/", who) for who in ("1", "1", "2")] == [200, 429, 200]
+    assert [await status("/view/", who) for who in ("1", "1", "1", "2")] == [200, 200, 429, 200]
 
 
 def test_a_coroutine_function_as_key_of_a_plain_view_is_an_error_at_decoration() -> None:

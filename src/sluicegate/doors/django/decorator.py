@@ -11,8 +11,8 @@ from django.http.response import HttpResponseBase
 
 from sluicegate.doors.django.conf import Configured, configured
 from sluicegate.doors.django.gate import aadmit, admit, arefusal, refusal
-from sluicegate.doors.django.translate import facts_with, limits_of, write_headers
-from sluicegate.doors.web.callables import is_async, require_plain
+from sluicegate.doors.django.translate import limits_of, session_user, with_route, with_user, write_headers
+from sluicegate.doors.web.callables import awaited, is_async, no_awaitable, require_plain
 from sluicegate.doors.web.declared import Limit, stack
 from sluicegate.doors.web.request import RequestLimits
 from sluicegate.errors import ConfigurationError
@@ -53,6 +53,8 @@ def _limit_view(limit: Limit, view: Callable[..., Any], *, block: bool) -> Calla
         if not conf.door.switched_on(limit):
             return view(request, *args, **kwargs)
         limits = _limits(conf, limit, request)
+        if "user" in limit.per:
+            with_user(limits, no_awaitable("user", session_user(request)))
         response = admit(conf, limits, conf.door.declared(limits, limit, limits.facts, request))
         if response is None:
             refused = block and not limits.allowed
@@ -69,6 +71,8 @@ def _limit_coroutine(limit: Limit, view: Callable[..., Any], *, block: bool) -> 
         if not conf.door.switched_on(limit):
             return await view(request, *args, **kwargs)
         limits = _limits(conf, limit, request)
+        if "user" in limit.per:
+            with_user(limits, await awaited(session_user(request)))
         response = await aadmit(conf, limits, await conf.door.adeclared(limits, limit, limits.facts, request))
         if response is None:
             refused = block and not limits.allowed
@@ -87,7 +91,8 @@ def _limits(conf: Configured, limit: Limit, request: Any) -> RequestLimits:
             'method_decorator(ratelimit(...), name="dispatch")'
         )
     limits = limits_of(conf.door, request)
-    facts_with(limits, request, route=not limit.shared, user="user" in limit.per)
+    if not limit.shared:
+        with_route(limits, request)
     return limits
 
 

@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 
 from sluicegate.doors.django.conf import Configured, configured
 from sluicegate.doors.django.gate import aadmit, admit, arefusal, refusal
-from sluicegate.doors.django.translate import facts_with, limits_of, write_headers
+from sluicegate.doors.django.translate import limits_of, with_route, write_headers
 from sluicegate.doors.web.door import Asked
 from sluicegate.doors.web.request import RequestLimits
 from sluicegate.errors import ConfigurationError
@@ -66,7 +66,7 @@ class RateLimitMiddleware:
     def _limits(conf: Configured, request: HttpRequest) -> RequestLimits:
         limits = limits_of(conf.door, request)
         if conf.door.by_endpoint:
-            facts_with(limits, request, route=True, user=False)
+            with_route(limits, request)
         return limits
 
 

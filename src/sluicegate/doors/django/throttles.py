@@ -16,7 +16,8 @@ from django import conf as django_conf
 from sluicegate.bounds import THROTTLE_LIMITS_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.django.conf import configured
-from sluicegate.doors.django.translate import facts_with, limits_of
+from sluicegate.doors.django.translate import limits_of, session_user, with_user
+from sluicegate.doors.web.callables import no_awaitable
 from sluicegate.doors.web.declared import Limit
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.decision import Decision
@@ -54,11 +55,11 @@ class RateLimitThrottle:
         if not conf.door.switched_on(limit):
             return True
         django_request = getattr(request, "_request", request)
-        # Authenticates, if that has not happened yet, by the framework's own classes; those note the user on both requests.
-        _ = request.user
         limits = limits_of(conf.door, django_request)
-        facts = facts_with(limits, request, route=False, user="user" in limit.per)
-        self._decision = decision = conf.holder.admit(limits, conf.door.declared(limits, limit, facts, request))
+        if "user" in limit.per:
+            # The framework's request: asked for its user it authenticates by the view's own classes.
+            with_user(limits, no_awaitable("user", session_user(request)))
+        self._decision = decision = conf.holder.admit(limits, conf.door.declared(limits, limit, limits.facts, request))
         if decision.refusal == "store":
             raise _out_of_reach(self.wait())
         return decision.allowed

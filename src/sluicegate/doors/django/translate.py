@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,9 +16,17 @@ from sluicegate.doors.web.answers import Reply
 from sluicegate.doors.web.door import Door
 from sluicegate.doors.web.environ import ENVIRON_KEY, environ_facts
 from sluicegate.doors.web.request import RequestLimits
-from sluicegate.rules.facts import Facts
 
-__all__ = ["ATTRIBUTE", "facts_with", "limits_of", "response_of", "route_of", "session_user", "write_headers"]
+__all__ = [
+    "ATTRIBUTE",
+    "limits_of",
+    "response_of",
+    "route_of",
+    "session_user",
+    "with_route",
+    "with_user",
+    "write_headers",
+]
 
 ATTRIBUTE: Final = "rate_limit"
 """Of the request: its ``RequestLimits``."""
@@ -46,25 +56,44 @@ def route_of(request: HttpRequest) -> str | None:
     return matched.route or "/"
 
 
-def facts_with(limits: RequestLimits, request: HttpRequest, *, route: bool, user: bool) -> Facts:
-    """The request's facts, with its route template and the user of Django's session where they are asked for and not known."""
-    facts = limits.facts
-    if route and facts.route is None:
-        facts = msgspec.structs.replace(facts, route=route_of(request))
-    if user and facts.user is None:
-        known = session_user(request)
-        if known is not None:
-            facts = msgspec.structs.replace(facts, user=known["user"])
-    limits.facts = facts
-    return facts
+def with_route(limits: RequestLimits, request: HttpRequest) -> None:
+    """Add the route template to the request's facts, where it is not known yet."""
+    if limits.facts.route is None:
+        limits.facts = msgspec.structs.replace(limits.facts, route=route_of(request))
 
 
-def session_user(request: Any) -> dict[str, str] | None:
-    """The user that Django's authentication found, for the setting ``IDENTIFY``; needs its middleware before ours."""
-    user = getattr(request, "user", None)
-    if user is None or not user.is_authenticated:
+def with_user(limits: RequestLimits, known: Mapping[str, str] | None) -> None:
+    """Add the user of Django's session to the request's facts, where the rules know none."""
+    if known is not None and limits.facts.user is None:
+        limits.facts = msgspec.structs.replace(limits.facts, user=known["user"])
+
+
+def session_user(request: Any) -> Any:
+    """The user that Django's authentication found, for the setting ``IDENTIFY``; needs its middleware before ours.
+
+    Gives ``{"user": ID}`` or None; in an async request, where the session may not be read at once, something to await.
+    """
+    if not hasattr(request, "user"):
         return None
-    return {"user": str(user.pk)}
+    if hasattr(request, "auser") and _in_event_loop():
+        return _asession_user(request)
+    return _known(request.user)
+
+
+async def _asession_user(request: Any) -> dict[str, str] | None:
+    return _known(await request.auser())
+
+
+def _known(user: Any) -> dict[str, str] | None:
+    return {"user": str(user.pk)} if user is not None and user.is_authenticated else None
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def response_of(reply: Reply) -> HttpResponse:
