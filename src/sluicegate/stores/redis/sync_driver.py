@@ -38,7 +38,7 @@ class _Sent:
 class _Exchange:
     """What goes to one server on one connection."""
 
-    __slots__ = ("began_us", "link", "node", "riders", "sent")
+    __slots__ = ("began_us", "link", "node", "riders", "sent", "wanted")
 
     def __init__(self, node: Node, link: Link, riders: list[Rider], sent: list[_Sent], began_us: int) -> None:
         self.node = node
@@ -46,6 +46,8 @@ class _Exchange:
         self.riders = riders
         self.sent = sent
         self.began_us = began_us
+        self.wanted = 0
+        """So many replies are due."""
 
     def words(self) -> list[Words]:
         """The commands in the order of their replies."""
@@ -112,6 +114,13 @@ class SyncDriver:
     def _by_node(self, sending: list[_Sent], replies: list[Any]) -> list[tuple[Node, list[_Sent]]]:
         """The commands by server, each with the error of a server that is not known as its reply."""
         router = self._core.router
+        if len(sending) == 1:
+            # The usual case.
+            try:
+                return [(sending[0].node or router.node_of(sending[0].group), sending)]
+            except StoreError as error:
+                replies[sending[0].place] = error
+                return []
         found: dict[int, tuple[Node, list[_Sent]]] = {}
         for sent in sending:
             try:
@@ -121,11 +130,7 @@ class SyncDriver:
                 continue
             found.setdefault(id(node), (node, []))[1].append(sent)
         # What has to wait for a connection goes last, so that the other servers work meanwhile.
-        return (
-            sorted(found.values(), key=lambda pair: not pair[0].links.has_idle)
-            if len(found) > 1
-            else list(found.values())
-        )
+        return sorted(found.values(), key=lambda pair: not pair[0].links.has_idle)
 
     def _send(self, node: Node, sent: list[_Sent], replies: list[Any], deadline_us: int) -> _Exchange | None:
         """Send to one server; None where nothing is to be read, and the replies are errors then."""
@@ -144,14 +149,19 @@ class SyncDriver:
         began_us = core.clock.monotonic_us()
         riders = core.riders_for(node) if began_us >= core.riders.next_us else []
         exchange = _Exchange(node, link, riders, sent, began_us)
-        words = exchange.words()
-        core.stats.calls += len(words)
+        link.broken = True
         try:
+            words = exchange.words()
+            exchange.wanted = len(words)
+            core.stats.calls += len(words)
             link.send(packed(words), deadline_us, core.clock)
         except OSError as problem:
             node.links.give(link)
             self._lose(exchange, sent, replies, problem)
             return None
+        except BaseException:
+            node.links.give(link)
+            raise
         return exchange
 
     def _lose(self, exchange: _Exchange, sent: list[_Sent], replies: list[Any], problem: OSError) -> None:
@@ -165,16 +175,17 @@ class SyncDriver:
         """Read the replies of one server; what is to be sent again is added to ``again``."""
         core, node, sent = self._core, exchange.node, exchange.sent
         found: list[Any] = []
-        wanted = len(exchange.riders) + len(sent) + sum(one.asking for one in sent)
         problem: OSError | None = None
         try:
-            exchange.link.receive(found, wanted, deadline_us, core.clock)
+            exchange.link.receive(found, exchange.wanted, deadline_us, core.clock)
         except OSError as error:
             problem = error
         came = iter(found)
         fault: StoreError | None = None
-        for rider, reply in zip(exchange.riders, came, strict=False):
-            fault = core.learn(rider, reply) or fault
+        for rider in exchange.riders:
+            reply = next(came, self)
+            if reply is not self:
+                fault = core.learn(rider, reply) or fault
         healthy = problem is None
         for position, one in enumerate(sent):
             if one.asking:
