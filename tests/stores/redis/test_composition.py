@@ -81,11 +81,13 @@ class Slots:
 
     def refund(self, receipts: Sequence[Receipt]) -> Generator[Any, Any, Any]:
         (slot,) = {self.slot_of(receipt.subject) for receipt in receipts}
-        return self.step(slot, "refund", lambda: self.store(str(slot)).refund(receipts))
+        kind = "refund" if len({receipt.subject for receipt in receipts}) == 1 else "refunds"
+        return self.step(slot, kind, lambda: self.store(str(slot)).refund(receipts))
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Generator[Any, Any, Any]:
         (slot,) = {self.slot_of(subject) for _, subject in keys}
-        return self.step(slot, "reset", lambda: self.store(str(slot)).reset(keys))
+        kind = "reset" if len({subject for _, subject in keys}) == 1 else "resets"
+        return self.step(slot, kind, lambda: self.store(str(slot)).reset(keys))
 
     # What a driver does.
 
@@ -298,6 +300,20 @@ def test_moving_slot_is_decided_key_by_key(slots: Slots) -> None:
     assert not answer.admitted
     assert [verdict.remaining for verdict in answer.verdicts()] == [8, 0, 9]
     assert [slots.left(WIDE, "1.a"), slots.left(WIDE, "2.c")] == [8, 9]
+
+
+def test_give_back_on_a_moving_slot(slots: Slots) -> None:
+    """On TRYAGAIN charges are given back, and counters forgotten, one by one."""
+    slots.decide((TIGHT, "2.b", 2))
+    slots.fate = lambda slot, kind: "TRYAGAIN x" if kind in ("decide", "refunds", "resets") else None
+    assert not slots.decide((WIDE, "1.a", 1), (WIDE, "1.c", 2), (TIGHT, "2.b", 1)).admitted
+    assert [slots.left(WIDE, "1.a"), slots.left(WIDE, "1.c")] == [10, 10]
+    assert slots.rounds[-2:] == [[(1, "refunds")], [(1, "refund"), (1, "refund")]]
+    assert (slots.stats.undone, slots.stats.undo_lost) == (2, 0)
+    answer = slots.decide((WIDE, "1.a", 1), (WIDE, "1.c", 2))
+    assert slots.perform(slots.composition.refund(answer.receipts())) == 2
+    assert slots.decide((WIDE, "1.a", 1), (WIDE, "1.c", 2)).admitted
+    assert slots.perform(slots.composition.reset([(WIDE, "1.a"), (WIDE, "1.c")])) == 2
 
 
 def test_batch(slots: Slots) -> None:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from sluicegate.algorithms.verdict import Outcome
+from sluicegate.bounds import REDIS_BATCH_MAX
 from sluicegate.errors import PartlyReached, StoreError
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Counter, Receipt, Request
@@ -95,22 +96,20 @@ class Composition:
         """Undo charges. What cannot be given back is lost, and counted."""
         groups = self._by_slot(receipts, [receipt.subject for receipt in receipts])
         self._stats.undone += len(receipts)
-        results = yield from undoing(side_by_side([self._calls.refund(group) for group in groups]))
+        results = yield from undoing(side_by_side([_by_key_too(self._calls.refund, group) for group in groups]))
         self._stats.undo_lost += sum(
             len(group) for group, result in zip(groups, results, strict=True) if isinstance(result, StoreError)
         )
 
     def refund(self, receipts: Sequence[Receipt]) -> Steps[int]:
         """See ``Store.refund``; one command for each slot."""
-        return _sum((yield from side_by_side([
-            self._calls.refund(group) for group in self._by_slot(receipts, [receipt.subject for receipt in receipts])
-        ])))  # fmt: skip
+        groups = self._by_slot(receipts, [receipt.subject for receipt in receipts])
+        return (yield from _sum_of([_by_key_too(self._calls.refund, group) for group in groups]))
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
         """See ``Store.reset``; one command for each slot."""
-        return _sum((yield from side_by_side([
-            self._calls.reset(group) for group in self._by_slot(keys, [subject for _, subject in keys])
-        ])))  # fmt: skip
+        groups = self._by_slot(keys, [subject for _, subject in keys])
+        return (yield from _sum_of([_by_key_too(self._calls.reset, group) for group in groups]))
 
     def _finish(
         self, requests: Sequence[Request], first: list[list[Part]], later: list[list[Part]], *, peek: bool
@@ -213,10 +212,15 @@ class Composition:
                         self._suspects.refused(charge, verdict.retry_after_us)
 
     def _by_slot(self, items: Sequence[T], subjects: Sequence[str]) -> list[list[T]]:
-        groups: dict[int, list[T]] = {}
+        """The items by slot, at most as many together as one command takes."""
+        slots: dict[int, list[T]] = {}
         for item, subject in zip(items, subjects, strict=True):
-            groups.setdefault(self._slot_of(subject), []).append(item)
-        return list(groups.values())
+            slots.setdefault(self._slot_of(subject), []).append(item)
+        return [
+            group[first : first + REDIS_BATCH_MAX]
+            for group in slots.values()
+            for first in range(0, len(group), REDIS_BATCH_MAX)
+        ]
 
 
 def _to_charge(asked: Sequence[Part], *, peek: bool) -> list[Part]:
@@ -228,7 +232,11 @@ def _to_charge(asked: Sequence[Part], *, peek: bool) -> list[Part]:
 
 def _is_moving(part: Part) -> bool:
     """Whether a part was not decided because its slot is being moved, and its keys are in two places."""
-    return isinstance(part.found, ServerFault) and part.found.code == "TRYAGAIN"
+    return _says_moving(part.found)
+
+
+def _says_moving(found: object) -> bool:
+    return isinstance(found, ServerFault) and found.code == "TRYAGAIN"
 
 
 def _by_key(part: Part) -> list[Part]:
@@ -239,8 +247,19 @@ def _by_key(part: Part) -> list[Part]:
     ]
 
 
-def _sum(results: Sequence[int | StoreError]) -> int:
+def _by_key_too(operation: Callable[[Sequence[T]], Steps[int]], group: Sequence[T]) -> Steps[int]:
+    """An operation on counters of one slot; one by one where the slot is being moved, in which case nothing was done."""
+    try:
+        return (yield from operation(group))
+    except StoreError as error:
+        if not _says_moving(error) or len(group) == 1:
+            raise
+    return (yield from _sum_of([operation([item]) for item in group]))
+
+
+def _sum_of(operations: Sequence[Steps[int]]) -> Steps[int]:
     """The sum of what was changed; raises the first StoreError after all are done."""
+    results = yield from side_by_side(operations)
     for result in results:
         if isinstance(result, StoreError):
             raise result
