@@ -315,3 +315,21 @@ async def test_rules_change_while_requests_come(by_quota: Make, statuses: Status
     assert await statuses(app, ["/", "/"]) == [200, 429]
     limiter.apply("3/minute")
     assert await statuses(app, ["/", "/", "/"]) == [200, 200, 429]
+
+
+async def test_spellings_of_a_path_are_one(by_rules: Make, ask: Ask) -> None:
+    """A path that is written in another way is limited by the rules of the path that the application serves."""
+    app = site(by_rules("rules: [{name: state, match: {path: /state}, per: [ip], quota: 2/minute}]"))
+    paths = ["/state", "/%73tate", "/st%61te"]
+    assert [(await ask(app, path)).status_code for path in paths] == [200, 200, 429]
+
+
+async def test_a_leaky_bucket_holds_requests(by_quota: Make, ask: Ask) -> None:
+    """A request waits for its turn without a thread; where as many wait as may, the next is refused with the time of its turn."""
+    app = site(by_quota("1000/second burst 5", algorithm="leaky_bucket"))
+    assert [(await ask(app)).status_code for _ in range(3)] == [200, 200, 200]
+    none = site(by_quota("1/second burst 5", algorithm="leaky_bucket"), held_max=0)
+    assert (await ask(none)).status_code == 200
+    refused = await ask(none)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+    assert served == ["/"]

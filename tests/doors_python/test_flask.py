@@ -92,6 +92,15 @@ def test_defaults(app: Flask, clock: ManualClock) -> None:
     assert statuses(app, ["/users/9"]) == [200]
 
 
+def test_a_limit_for_some_methods_leaves_the_defaults_to_the_others(app: Flask, clock: ManualClock) -> None:
+    """A limit on POST does not make GET unlimited."""
+    rate_limit = RateLimit(app, limiter=no_rules(clock=clock), default="2/minute")
+    limited = rate_limit.limit("1/minute", methods=["post"])(lambda: "form")
+    app.add_url_rule("/form", "form", limited, methods=["GET", "POST"])
+    assert statuses(app, ["/form"] * 2, method="POST") == [200, 429]
+    assert statuses(app, ["/form"] * 3) == [200, 200, 429]
+
+
 def test_blueprints(app: Flask, clock: ManualClock) -> None:
     """P81: a limit on a blueprint holds for each of its views and for blueprints nested in it; exempt ones inherit as well."""
     rate_limit = RateLimit(default="1/minute", limiter=no_rules(clock=clock))

@@ -315,6 +315,27 @@ async def test_refund_by_the_handler(by_quota: Make, ask: Ask) -> None:
     assert sorted(answer.status_code for answer in tries) == [403] * 3 + [429] * 7
 
 
+async def test_a_refusal_that_the_application_answers_itself(by_quota: Make, ask: Ask) -> None:
+    """P25: an endpoint that catches the refusal and answers 200 sends no Retry-After; the rate headers still tell the truth."""
+
+    @limit("1/minute")
+    def expensive() -> str:
+        return "fresh"
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return PlainTextResponse(expensive())
+        except RateLimited:
+            return PlainTextResponse("from yesterday")
+
+    app = RateLimitMiddleware(Starlette(routes=[Route("/", endpoint)]), by_quota("50/minute"))
+    fresh, old = await ask(app), await ask(app)
+    assert (fresh.text, old.text, old.status_code) == ("fresh", "from yesterday", 200)
+    assert "Retry-After" not in old.headers
+    assert old.headers["X-RateLimit-Policy"].startswith("expensive;")
+    assert old.headers["X-RateLimit-Remaining"] == "0"
+
+
 async def test_a_foreign_rate_limited_is_not_answered(by_quota: Make, ask: Ask) -> None:
     """The exception of a limiter that has nothing to do with the request is the application's to handle."""
     other = by_quota("0", name="other")

@@ -65,7 +65,7 @@ class Dependency:
         if limits is None:
             limits = self._alone.begin(scope)
         await self._decide_alone(limits, connection)
-        response.headers.update(dict(self._alone.door.items(limits)))
+        response.headers.update(dict(self._alone.door.items(limits, 200)))
         return limits
 
     async def _decide_alone(self, limits: RequestLimits, connection: HTTPConnection) -> None:
@@ -76,7 +76,8 @@ class Dependency:
             return
         if connection.scope["type"] == "websocket":
             raise WebSocketException(_POLICY_VIOLATION, "rate limit exceeded")
-        raise _HttpRefusal(decision, 503 if decision.refusal == "store" else 429, dict(self._alone.door.items(limits)))
+        status = 503 if decision.refusal == "store" else 429
+        raise _HttpRefusal(decision, status, dict(self._alone.door.items(limits, status)))
 
     def __repr__(self) -> str:
         return f"Depends({self.declared!r})"

@@ -93,8 +93,9 @@ class RateLimit:
         self._on_refused = on_refused
         self._holder = Holder(held_max)
         self._exempt: frozenset[Blueprint] = frozenset()
-        self._own: dict[Blueprint, int] = {}
-        """Blueprints with limits of their own, and how many."""
+        self._named: dict[Blueprint, int] = {}
+        self._own: dict[Blueprint, list[Limit]] = {}
+        """Blueprints with limits of their own that replace the defaults."""
         if app is not None:
             self.init_app(app)
 
@@ -145,7 +146,8 @@ class RateLimit:
             view = (
                 self._limit_coroutine(mine.limit, target) if is_async(target) else self._limit_view(mine.limit, target)
             )
-            self._mark(view, "kept" if keep_default else "own")
+            if not keep_default:
+                self._mark(view, mine.limit)
             return cast("F", mine.mark(view))
 
         return decorator
@@ -158,23 +160,27 @@ class RateLimit:
         if isinstance(target, Blueprint):
             self._exempt |= {target}
         else:
-            self._mark(target, "exempt")
+            self._mark(target, None)
         return target
 
-    def _mark(self, view: object, mark: str) -> None:
-        """Note on a view what it is to this extension; ``functools.wraps`` of decorators above carries the note on."""
-        setattr(view, _MARK, (*getattr(view, _MARK, ()), (self, mark)))
+    def _mark(self, view: object, limit: Limit | None) -> None:
+        """Note on a view what replaces the defaults: a limit of its own, or None: nothing does, it is exempt.
+
+        ``functools.wraps`` of decorators above carries the note on.
+        """
+        setattr(view, _MARK, (*getattr(view, _MARK, ()), (self, limit)))
 
     def _limit_blueprint(self, blueprint: Blueprint, declared: Limit, *, keep_default: bool) -> None:
         require_plain("key", declared.key, "a blueprint")
         require_plain("cost", declared.cost, "a blueprint")
         limit = declared
         if limit.name is None:
-            below = self._own.get(blueprint, 0)
+            below = self._named.get(blueprint, 0)
+            self._named[blueprint] = below + 1
             limit = limit.named(blueprint.name if below == 0 else f"{blueprint.name}-{below + 1}")
         blueprint.before_request(functools.partial(self._gate, limit))
         if not keep_default:
-            self._own[blueprint] = self._own.get(blueprint, 0) + 1
+            self._own.setdefault(blueprint, []).append(limit)
 
     def _limit_view(self, limit: Limit, view: Callable[..., Any]) -> Callable[..., Any]:
         require_plain("key", limit.key, view.__qualname__)
@@ -226,7 +232,7 @@ class RateLimit:
     def _after_request(self, response: Response) -> Response:
         limits: RequestLimits | None = g.get("rate_limit")
         if limits is not None:
-            for name, value in self.door.items(limits):
+            for name, value in self.door.items(limits, response.status_code):
                 response.headers[name] = value
         return response
 
@@ -264,12 +270,18 @@ class RateLimit:
         return limits
 
     def _has_own(self) -> bool:
-        """Whether the defaults do not apply: the view is exempt, or it or a blueprint it is in has a limit of its own."""
+        """Whether the defaults do not apply: the view is exempt, or it or a blueprint it is in has a limit for this method."""
         blueprints = [current_app.blueprints[name] for name in request.blueprints]
-        if any(blueprint in self._own or blueprint in self._exempt for blueprint in blueprints):
+        if not self._exempt.isdisjoint(blueprints):
             return True
         view = current_app.view_functions.get(request.endpoint or "")
-        return any(owner is self and mark != "kept" for owner, mark in getattr(view, _MARK, ()))
+        own: list[Limit | None] = [limit for owner, limit in getattr(view, _MARK, ()) if owner is self]
+        for blueprint in blueprints:
+            own.extend(self._own.get(blueprint, []))
+        return any(
+            limit is None or not limit.methods or request.method in {method.upper() for method in limit.methods}
+            for limit in own
+        )
 
 
 def _request() -> Any:

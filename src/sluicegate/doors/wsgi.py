@@ -102,7 +102,7 @@ class RateLimitMiddleware:
         door = self.door
 
         def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:
-            ours = door.items(limits)
+            ours = door.items(limits, int(status[:3]))
             if ours:
                 names = {name.lower() for name, _ in ours}
                 headers = [*(pair for pair in headers if pair[0].lower() not in names), *ours]

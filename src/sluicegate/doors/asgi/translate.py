@@ -48,7 +48,8 @@ def _peer_without_address(scope: Scope) -> str | None:
 
 def headed(door: Door, limits: RequestLimits, message: Message) -> Message:
     """The first message of an answer with the rate headers, in the place of those of the same names that it has."""
-    ours = door.raw_items(limits)
+    # An accepted WebSocket has no status; it is a success.
+    ours = door.raw_items(limits, message.get("status", 101))
     if not ours:
         return message
     names = door.headers.names

@@ -103,5 +103,5 @@ def response_of(reply: Reply) -> HttpResponse:
 
 def write_headers(door: Door, limits: RequestLimits, response: HttpResponseBase) -> None:
     """Set the rate headers, in the place of those of the same names."""
-    for name, value in door.items(limits):
+    for name, value in door.items(limits, response.status_code):
         response[name] = value

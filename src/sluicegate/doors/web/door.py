@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -38,6 +38,8 @@ __all__ = ["Asked", "Door", "too_many_held"]
 
 _RawPair: TypeAlias = tuple[bytes, bytes]
 _KEY = KEY_DIMENSION.partition(".")[2]
+_TOLD_TO_WAIT: Final = 300
+"""The least status with which Retry-After means something (RFC 9110 section 10.2.3)."""
 _log = logging.getLogger("sluicegate.doors")
 
 
@@ -206,14 +208,18 @@ class Door:
             decision = limits.told = delayed(decision, self._random, self._jitter_s)
         return decision
 
-    def items(self, limits: RequestLimits) -> list[tuple[str, str]]:
-        """The rate headers of this request; on a refusal with Retry-After."""
+    def items(self, limits: RequestLimits, status: int) -> list[tuple[str, str]]:
+        """The rate headers for an answer with this status; on a refusal with Retry-After.
+
+        An application that catches a refusal and succeeds all the same has refused nothing: below 300 there is no Retry-After.
+        """
         decision = self.told(limits)
         if decision is None:
             return []
-        return self.headers.items(decision, self._clock.now_us() if self.headers.needs_now else 0)
+        found = self.headers.items(decision, self._clock.now_us() if self.headers.needs_now else 0)
+        return found if status >= _TOLD_TO_WAIT else [pair for pair in found if pair[0] != "Retry-After"]
 
-    def raw_items(self, limits: RequestLimits) -> list[tuple[bytes, bytes]]:
+    def raw_items(self, limits: RequestLimits, status: int) -> list[tuple[bytes, bytes]]:
         """``items`` for ASGI: bytes, names in lower case."""
         decision = self.told(limits)
         if decision is None:
@@ -230,7 +236,8 @@ class Door:
                 (b"x-ratelimit-reset", b"%d" % reset_s),
                 fixed[1],
             ]
-        return _pairs(self.headers.block(decision, self._clock.now_us() if self.headers.needs_now else 0))
+        found = _pairs(self.headers.block(decision, self._clock.now_us() if self.headers.needs_now else 0))
+        return found if status >= _TOLD_TO_WAIT else [pair for pair in found if pair[0] != b"retry-after"]
 
     def _prepare_raw(self, key: tuple[str, int, int, str]) -> tuple[_RawPair, _RawPair]:
         """The two fields of a rule that never change, as ``RateHeaders`` writes them."""
