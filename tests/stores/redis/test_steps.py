@@ -71,6 +71,14 @@ TABLES: list[tuple[Spec, list[Step]]] = [
         ],
     ),
     (
+        LeakyBucket(9, 7, SECOND, max_delay_us=142_857),  # a token takes 142,857 1/7 us
+        [
+            Step(0, 1, ALLOWED, delay_us=0),
+            Step(0, 1, DENIED, retry_after_us=1),
+            Step(1, 1, ALLOWED, delay_us=142_857),
+        ],
+    ),
+    (
         FixedWindow(3, 10 * SECOND),
         [
             Step(9 * SECOND, 3, ALLOWED, remaining=0, reset_after_us=SECOND),
