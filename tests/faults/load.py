@@ -89,11 +89,11 @@ def without_store(how: Iterable[str | None]) -> bool:
 
 
 def told_by(ready: dict[str, Any]) -> int:
-    """What ``/readyz`` says of the store's only server."""
-    (server,) = ready["servers"]
-    if server["state"] == "down":
-        return TOLD_DOWN if server["error"] and ready["degraded_since"] else WRONG
-    return TOLD_UP
+    """What ``/readyz`` says of the store's servers."""
+    down = [server for server in ready["servers"] if server["state"] == "down"]
+    if not down:
+        return TOLD_UP
+    return TOLD_DOWN if ready["degraded_since"] and all(server["error"] for server in down) else WRONG
 
 
 class Decider(Protocol):

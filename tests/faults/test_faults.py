@@ -9,7 +9,10 @@ from store_faults import DEADLINE_MS, FAULTS, Fault
 pytestmark = pytest.mark.slow
 
 NAMES = [fault.name for fault in FAULTS]
-NAMES += [f"server-{name}" for name in ("sigstop", "oom", "script-flush", "flushall", "half-open", "refused")]
+NAMES += [
+    f"server-{name}"
+    for name in ("sigstop", "cluster-failover", "oom", "script-flush", "flushall", "half-open", "refused")
+]
 
 faults = pytest.mark.parametrize("report", NAMES, indirect=True)
 
@@ -53,8 +56,9 @@ def test_no_answer_is_an_error(report: Report) -> None:
 @pytest.mark.parametrize("report", [name for name in NAMES if name.startswith("server-")], indirect=True)
 def test_readiness_tells_of_the_store(report: Report, fault: Fault) -> None:
     """A ready server says in its details that the store is down, with the last error, and that it is up again."""
-    told = {row.told for row in report.during("async", 1_000_000)} - {None}
-    assert told == {"down" if fault.total else "up"}
+    told = {row.told for row in report.during("async", 500_000)} - {None}
+    assert ("down" if fault.total else "up") in told
+    assert not fault.total or len(told) == 1
     back = [row.told for row in report.after("async", 1_000_000) if row.told]
     assert back.count("up") > back.count("down")
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
+from real_clusters import Cluster, until
 from real_servers import BINARIES, Proxy, Server, free_port_now, running
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -50,6 +51,10 @@ class Place:
         server = context.__enter__()
         self._servers[server.port] = context
         return server
+
+    def cluster(self) -> Cluster:
+        """Start a cluster of three masters, with a replica each."""
+        return self._stack.enter_context(Cluster(self._binary, self.folder))
 
     def stop(self, server: Server) -> None:
         """Kill a server."""
@@ -126,8 +131,8 @@ class Fault:
     deadline_ms: int = DEADLINE_MS
 
 
-def url(port: int, host: str = "127.0.0.1", deadline_ms: int = DEADLINE_MS) -> str:
-    return f"redis://{host}:{port}?timeout_ms={deadline_ms}&keys=plain"
+def url(port: int, host: str = "127.0.0.1", deadline_ms: int = DEADLINE_MS, scheme: str = "redis") -> str:
+    return f"{scheme}://{host}:{port}?timeout_ms={deadline_ms}&keys=plain"
 
 
 def client_pause(place: Place) -> Play:
@@ -232,12 +237,32 @@ def cluster_down(place: Place) -> Play:
 
     admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
     wait_up()
-    yield url(server.port)
+    yield url(server.port, scheme="redis+cluster")
     # Some of the slots belong to nobody: then a cluster serves none.
     admin.execute_command("CLUSTER", "DELSLOTSRANGE", 0, 100)
     yield None
     admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 100)
     wait_up()
+    yield None
+
+
+def cluster_failover(place: Place) -> Play:
+    cluster = place.cluster()
+    yield url(cluster.ports[0], scheme="redis+cluster")
+    for master in cluster.masters():
+        cluster.fail_over(master)
+    yield None
+    yield None
+
+
+def master_killed(place: Place) -> Play:
+    cluster = place.cluster()
+    yield url(cluster.ports[-1], scheme="redis+cluster")
+    victim = cluster.masters()[0]
+    replica = cluster.replica_of(victim)
+    cluster.kill(victim)
+    yield None
+    until(lambda: (cluster.ask(replica, "ROLE") or [b""])[0] == b"master", "the replica is not promoted")
     yield None
 
 
@@ -406,6 +431,9 @@ FAULTS = (
     Fault("masterdown", master_down, refuses=True),
     Fault("loading", loading, forgets=1),
     Fault("clusterdown", cluster_down, refuses=True),
+    # A master that takes over has what was replicated to it.
+    Fault("cluster-failover", cluster_failover, total=False, forgets=1, seconds=1),
+    Fault("master-killed", master_killed, total=False, forgets=1, seconds=1),
     Fault("noauth", password_set, refuses=True),
     Fault("wrongtype", poisoned_key, total=False, paths=("/closed", "/all"), forgets=1, deadline_ms=PATIENT_MS),
     Fault("script-flush", script_flush, total=False, paths=(), deadline_ms=PATIENT_MS),
