@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -290,6 +291,17 @@ def test_a_cost_that_is_none(app: Flask, clock: ManualClock) -> None:
     assert statuses(app, ["/cost?n=3", "/cost?n=3", "/cost?n=2"]) == [200, 429, 200]
     assert get(app, "/cost?n=0").status_code == 400
     assert issubclass(InvalidRequest, ValueError)
+
+
+def test_many_threads(app: Flask, by_quota: Make) -> None:
+    """Of many requests at once exactly as many pass as the view's limit allows, and the refused ones leave the application's quota alone."""
+    limiter = by_quota("1000/minute")
+    rate_limit = RateLimit(app, limiter=limiter)
+    app.add_url_rule("/tight", "tight", rate_limit.limit("5/minute")(lambda: "ok"))
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda _: get(app, "/tight").status_code, range(64)))
+    assert (found.count(200), found.count(429)) == (5, 59)
+    assert limiter.peek("203.0.113.9").remaining == 995
 
 
 def test_without_flask(monkeypatch: pytest.MonkeyPatch) -> None:
