@@ -12,7 +12,7 @@ import pytest
 
 import sluicegate.stores.redis
 from sluicegate.algorithms import FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, Spec, TokenBucket
-from sluicegate.bounds import CLOCK_BEHIND_US_MAX
+from sluicegate.bounds import CLOCK_BEHIND_US_MAX, REDIS_BATCH_MAX
 from sluicegate.clock import ManualClock
 from sluicegate.errors import PartlyDecided, StoreError
 from sluicegate.limiter import Limiter
@@ -298,3 +298,22 @@ def test_the_usual_check_reads_and_writes_once(open_store: Open, client, spec: S
     store.decide([[(counter, f"s{i}", 1)] for i in range(1, 32)])
     found = commands()
     assert (found["mget"], "get" in found) == (1, False)
+
+
+def test_many_rules_in_a_full_batch(open_store: Open) -> None:
+    """A full batch of requests that each charge forty counters, no two alike in a row, is more numbers than Lua's stack holds."""
+    store = open_store()
+    counters = [counter_of(TokenBucket(1_000, 1, 3_600 * SECOND), f"r{i}") for i in range(40)]
+    requests = [[(counter, f"s{i}", 1) for counter in counters[:: 1 - 2 * (i % 2)]] for i in range(REDIS_BATCH_MAX)]
+    for left in (999, 998):
+        answers = store.decide(requests)
+        assert {verdict.remaining for answer in answers for verdict in answer.verdicts()} == {left}
+
+
+@pytest.mark.slow
+def test_thousands_of_rules_for_one_request(open_store: Open) -> None:
+    """A request may charge as many counters as a file has rules."""
+    store = open_store()
+    counters = [counter_of(SlidingWindow(3, 3_600 * SECOND), f"r{i}") for i in range(5_000)]
+    request = [(counter, "s", 1) for counter in counters]
+    assert [store.decide_one(request).admitted for _ in range(4)] == [True, True, True, False]

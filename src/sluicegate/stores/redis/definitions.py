@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sluicegate.algorithms import Ban, FixedWindow, LeakyBucket, OnChange, SlidingLog, SlidingWindow, TokenBucket
-from sluicegate.bounds import REDIS_COSTS_MEMO_MAX
+from sluicegate.bounds import REDIS_COSTS_MEMO_MAX, REDIS_ROW_MAX
 from sluicegate.clock import US_PER_MS
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.base import Counter
@@ -21,7 +21,7 @@ from sluicegate.stores.redis.records import BAN, ESTIMATE, FIXED, LEAKY, LOG, ST
 __all__ = ["CounterForm", "row"]
 
 _CHANGE = {OnChange.KEEP: 0, OnChange.SCALE: 1, OnChange.RESET: 2}
-_ARRAY_15, _ARRAY_65535 = 15, 65_535
+_ARRAY_15 = 15  # values of an array that has its length in its first byte
 _SHORT_LOG = (
     160  # the limit up to which a log is read and written whole, 2 KB: less work than its ends in several commands
 )
@@ -29,9 +29,13 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def row(values: Sequence[int | str]) -> bytes:
-    """Values one after the other in MessagePack, without the array around them: Lua makes a table of the right size of those."""
+    """Values one after the other in MessagePack, without the array around them: Lua makes a table of the right size of those.
+
+    More than ``REDIS_ROW_MAX`` values keep their array.
+    """
     count = len(values)
-    assert count <= _ARRAY_65535
+    if count > REDIS_ROW_MAX:
+        return _encode(values)
     return _encode(values)[1 if count <= _ARRAY_15 else 3 :]
 
 

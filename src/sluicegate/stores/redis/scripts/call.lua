@@ -7,6 +7,9 @@
 
 local call = redis.call
 local message, forms = { cmsgpack.unpack(ARGV[1]) }, {}
+if type(message[1]) == 'table' then
+  message = message[1] -- more numbers than Lua's stack holds come as an array
+end
 local now, hold_ms = message[1], message[2]
 if now == 0 then
   -- Read once: some servers let it advance inside a script.

@@ -37,7 +37,8 @@ if charges == 1 then
     end
   end
 else
-  local usually, admitted, charged, logs = peek == 0 and charges > 0, true, true, false
+  -- Lua's stack holds 8,000 keys; a file has at most 5,000 rules.
+  local usually, admitted, charged, logs = peek == 0 and charges > 0 and charges < 7000, true, true, false
   for i = 1, charges do
     local d = { cmsgpack.unpack(ARGV[i]) }
     request[i] = d
