@@ -7,8 +7,10 @@ import logging
 
 import pytest
 
+from sluicegate.app.settings import Settings
 from sluicegate.app.store_watch import StoreWatch, address_of
 from sluicegate.clock import ManualClock
+from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
 from sluicegate.stores.memory import MemoryStore
@@ -30,6 +32,14 @@ from sluicegate.testing.later import LaterStore
 def test_an_address_shows_no_secret(url: str, shown: str) -> None:
     """User, password and parameters are cut off, also where somebody forgot to escape them."""
     assert address_of(url) == shown
+
+
+def test_settings_show_no_secret() -> None:
+    """Whoever prints the settings of a server prints neither the store's password nor the token of the API."""
+    settings = Settings(store="redis://u:password@h:1", serving=HttpSettings(api_token="token-of-the-api"))
+    assert settings.serving.api_token == "token-of-the-api"
+    assert "password" not in repr(settings)
+    assert "token-of-the-api" not in repr(settings)
 
 
 def watch_of(clock: ManualClock) -> tuple[StoreWatch, LaterStore]:

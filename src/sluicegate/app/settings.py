@@ -41,7 +41,8 @@ class Settings:
     """
 
     rules: Path | None = None
-    store: str = _MEMORY
+    store: str = field(default=_MEMORY, repr=False)
+    """Its URL may hold a password; ``store_watch.address_of`` is what may be shown."""
     workers: int = 1
     nodes: int = 1
     data: Path = Path(".sluicegate")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sluicegate import bounds
 from sluicegate.errors import ConfigurationError
@@ -32,7 +32,7 @@ class HttpSettings:
     linger_s: float = 2.0
     sweep_s: float = bounds.SWEEP_INTERVAL_S
     connections_max: int = bounds.HTTP_CONNECTIONS_MAX
-    api_token: str | None = None
+    api_token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("head_bytes_max", "fields_max", "body_bytes_max", "connections_max"):
