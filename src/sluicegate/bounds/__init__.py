@@ -1,0 +1,17 @@
+"""Every maximum in the package, each with its reason.
+
+A value that grows with traffic, input or configuration has its bound here, in the file of its part; what is cut off by a bound
+is counted or reported where that happens.
+"""
+
+from __future__ import annotations
+
+from sluicegate.bounds.counters import *  # noqa: F403
+from sluicegate.bounds.doors import *  # noqa: F403
+from sluicegate.bounds.gateway import *  # noqa: F403
+from sluicegate.bounds.grpc import *  # noqa: F403
+from sluicegate.bounds.identity import *  # noqa: F403
+from sluicegate.bounds.redis import *  # noqa: F403
+from sluicegate.bounds.replay import *  # noqa: F403
+from sluicegate.bounds.rules import *  # noqa: F403
+from sluicegate.bounds.servers import *  # noqa: F403

@@ -1,0 +1,58 @@
+"""Of the gRPC door."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "GRPC_CONNECTIONS_MAX",
+    "GRPC_DESCRIPTORS_MAX",
+    "GRPC_ENTRIES_MAX",
+    "GRPC_FIELDS_MAX",
+    "GRPC_GROUP_DEPTH_MAX",
+    "GRPC_HEAD_BYTES_MAX",
+    "GRPC_LINGER_BYTES_MAX",
+    "GRPC_MEMO_BYTES_MAX",
+    "GRPC_MEMO_MAX",
+    "GRPC_MESSAGE_BYTES_MAX",
+    "GRPC_OVERRIDES_MAX",
+    "GRPC_STREAMS_MAX",
+    "GRPC_TEXTS_MAX",
+    "GRPC_WRITE_BYTES_MAX",
+]
+
+# gRPC door: bytes of one message. A descriptor is a few dozen bytes; Envoy sends some, and a request header of each may be in one.
+GRPC_MESSAGE_BYTES_MAX: Final = 65_536
+
+# gRPC door: descriptors of one request, and entries of one descriptor. Each descriptor is a set of charges that one call of the store decides.
+GRPC_DESCRIPTORS_MAX: Final = 64
+GRPC_ENTRIES_MAX: Final = 64
+
+# gRPC door: groups inside groups in a field that is skipped; generated code has the same limit on depth.
+GRPC_GROUP_DEPTH_MAX: Final = 100
+
+# gRPC door: request messages whose meaning and charges are remembered, and the length of one. Twice as many may be held, of about 1 KB each.
+GRPC_MEMO_MAX: Final = 16_384
+GRPC_MEMO_BYTES_MAX: Final = 512
+
+# gRPC door: texts of headers and durations that are kept ready, by their number.
+GRPC_TEXTS_MAX: Final = 4_096
+
+# gRPC door: counters of limits that requests bring along, kept ready by unit and number; a configuration has a handful.
+GRPC_OVERRIDES_MAX: Final = 2_048
+
+# gRPC door: connections at once. A proxy opens one for each of its threads.
+GRPC_CONNECTIONS_MAX: Final = 4_096
+
+# gRPC door: calls under way on one connection; beyond it a stream is refused. Answers in memory leave at once; a thousand more wait for a store.
+GRPC_STREAMS_MAX: Final = 1_024
+
+# gRPC door: bytes and fields of a request's header block, decoded. Envoy sends about 300 bytes in ten fields.
+GRPC_HEAD_BYTES_MAX: Final = 16_384
+GRPC_FIELDS_MAX: Final = 100
+
+# gRPC door: bytes of answers held for a peer that does not take them; at twice as much the connection is closed.
+GRPC_WRITE_BYTES_MAX: Final = 1_048_576
+
+# gRPC door: after the last word on a connection, at most this much of what the peer still sends is thrown away before it is cut.
+GRPC_LINGER_BYTES_MAX: Final = 1_048_576
