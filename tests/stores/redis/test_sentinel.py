@@ -99,10 +99,12 @@ def test_the_master_is_killed_under_load(service) -> None:
         before = load.admitted
         load.wait_for(200)
     resumed_s = load.last_error_s - killed
-    charged = used(store)
+    patient = RedisStore(service.url())
+    charged = used(patient)
     lost = max(load.admitted - charged, 0)
-    assert store.decide_one([(RULE, "user:1", LIMIT - charged)]).admitted
-    assert not store.decide_one([(RULE, "user:1", 1)]).admitted
+    assert patient.decide_one([(RULE, "user:1", LIMIT - charged)]).admitted
+    assert not patient.decide_one([(RULE, "user:1", 1)]).admitted
+    patient.close()
     assert lost <= 200
     assert resumed_s < 15
     assert all(error.transient for error in load.errors)
