@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from sluicegate.bounds import WSGI_HELD_MAX
-from sluicegate.doors.web.answers import Reply, bad_request
+from sluicegate.doors.refusals import Reply, bad_request
 from sluicegate.doors.web.callables import is_async, no_awaitable, require_plain
 from sluicegate.doors.web.declared import Limit, no_rules, stack
 from sluicegate.doors.web.door import Asked, Door
@@ -276,8 +276,7 @@ class RateLimit:
             return True
         view = current_app.view_functions.get(request.endpoint or "")
         own: list[Limit | None] = [limit for owner, limit in getattr(view, _MARK, ()) if owner is self]
-        for blueprint in blueprints:
-            own.extend(self._own.get(blueprint, []))
+        own += [limit for blueprint in blueprints if blueprint in self._own for limit in self._own[blueprint]]
         return any(
             limit is None or not limit.methods or request.method in {method.upper() for method in limit.methods}
             for limit in own
