@@ -51,8 +51,8 @@ GRPC_STREAMS_MAX: Final = 1_024
 GRPC_HEAD_BYTES_MAX: Final = 16_384
 GRPC_FIELDS_MAX: Final = 100
 
-# gRPC door: bytes of answers held for a peer that does not take them; at twice as much the connection is closed.
-GRPC_WRITE_BYTES_MAX: Final = 1_048_576
+# Seconds between telling a peer that a connection will end and ending it: time for calls that were on their way when it was told.
+GRPC_NOTICE_S: Final = 0.1
 
 # gRPC door: after the last word on a connection, at most this much of what the peer still sends is thrown away before it is cut.
 GRPC_LINGER_BYTES_MAX: Final = 1_048_576

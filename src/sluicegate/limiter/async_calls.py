@@ -12,8 +12,9 @@ from functools import partial
 from typing import TypeAlias
 
 from sluicegate.algorithms.spec import State
+from sluicegate.algorithms.verdict import Verdict
 from sluicegate.errors import ReceiptUnknown, StoreError
-from sluicegate.limiter.calls import Calls, Singles, decisions_of, id_of
+from sluicegate.limiter.calls import Calls, Singles, as_made, decisions_of, id_of
 from sluicegate.limiter.core import FactsOrKey, answers_of
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.handover import Asked, Held
@@ -65,6 +66,17 @@ class AsyncCalls(Calls):
             done(self._decide(live, plan, peek=peek, receipt=receipt))
         elif peek or receipt or self._outage.active:
             self._submit_special(store, done, live, plan, peek=peek, receipt=receipt)
+        else:
+            store.submit(plan.charges, partial(self._arrived, done, live, plan))
+
+    def submit_plan(self, plan: Plan, done: OnDecision, *, peek: bool = False) -> None:
+        """``check_plan`` by callback."""
+        store = self._async
+        live = self._live
+        if store is None or not self._enabled or not plan.charges:
+            done(self._decide(live, plan, peek=peek))
+        elif peek or self._outage.active:
+            self._submit_special(store, done, live, plan, peek=peek, receipt=False)
         else:
             store.submit(plan.charges, partial(self._arrived, done, live, plan))
 
@@ -167,6 +179,17 @@ class AsyncCalls(Calls):
                 changed += await store.arefund(receipts)
         self.stats.refunds += 1
         return changed
+
+    async def agive_back(self, charges: Sequence[Charge]) -> tuple[Verdict, ...]:
+        """``give_back`` for coroutines."""
+        store = self._async
+        if store is None:
+            return self.give_back(charges)
+        now_us = (await store.adecide_one(charges, peek=True)).now_us
+        await store.arefund(as_made(charges, now_us))
+        self.stats.refunds += 1
+        answer = await store.adecide_one([(counter, subject, 1) for counter, subject, _ in charges], peek=True)
+        return answer.verdicts()
 
     async def areset(self, facts_or_key: FactsOrKey) -> int:
         """``reset`` for coroutines."""

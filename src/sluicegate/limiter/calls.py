@@ -17,9 +17,9 @@ from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, Charge, Counter, Request, Single
+from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
 
-__all__ = ["Calls", "Singles", "decisions_of", "id_of", "verdict_of"]
+__all__ = ["Calls", "Singles", "as_made", "decisions_of", "id_of", "verdict_of"]
 
 
 class Singles(NamedTuple):
@@ -75,6 +75,20 @@ class Calls(Core):
         else:
             self.stats.count(decision)
         return decision
+
+    def check_plan(self, plan: Plan, *, peek: bool = False) -> Decision:
+        """``check`` for charges that were put together from the rules in service, or from none (see ``SetPlanner``)."""
+        return self._decide(self._live, plan, peek=peek)
+
+    def give_back(self, charges: Sequence[Charge]) -> tuple[Verdict, ...]:
+        """Give back charges for which there is no receipt, as if they had been made just now; what the counters say afterwards.
+
+        Never more than what is used, and of a window only what was used in the one that runs; no counter is created. Raises StoreError.
+        """
+        now_us = self._store.decide_one(charges, peek=True).now_us
+        self._store.refund(as_made(charges, now_us))
+        self.stats.refunds += 1
+        return self._store.decide_one([(counter, subject, 1) for counter, subject, _ in charges], peek=True).verdicts()
 
     def check_many(self, requests: Iterable[FactsOrKey | tuple[FactsOrKey, int]]) -> list[Decision]:
         """Decide requests in order, each one charged before the next is read, in one call of the store.
@@ -278,6 +292,11 @@ class Calls(Core):
                 outcome = Outcome.NEVER_FITS if charge[2] > counter.spec.capacity else Outcome.DENIED
                 self.stats.count_refusal(counter.name, outcome)
         self.stats.allowed += len(charges) - refused
+
+
+def as_made(charges: Sequence[Charge], now_us: int) -> list[Receipt]:
+    """Receipts of charges made at this time of the store."""
+    return [Receipt(counter, subject, cost, now_us) for counter, subject, cost in charges]
 
 
 def decisions_of(charges: Sequence[Charge], answers: Singles) -> list[Decision]:

@@ -36,7 +36,8 @@ class Engine:
     """A compiled rule set. Immutable but for its memos and ``unknown_tiers``; safe from any thread.
 
     ``namespace`` keeps services that share a store apart. ``unknown_tiers`` counts requests with a tier the
-    rule set does not name (they count as the default tier); under threads it may miss a few.
+    rule set does not name (they count as the default tier); under threads it may miss a few. ``order``: names of counters, each with
+    its place in order of evaluation.
     Raises ConfigurationError for a rule without a quota for some tier.
     """
 
@@ -53,6 +54,7 @@ class Engine:
         "_tier_names",
         "_tiered",
         "namespace",
+        "order",
         "ruleset",
         "unknown_tiers",
         "version",
@@ -81,6 +83,7 @@ class Engine:
             for counters in compiled.counters.values()
             for counter in counters
         }
+        self.order = {name: place for place, name in enumerate(self._rules)}
         self._labelled = self._matcher.labelled
         self._labels_of = self._matcher.labels_of
         self._memo: dict[_RequestLine, tuple[Step, ...]] = {}
