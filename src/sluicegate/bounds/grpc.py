@@ -15,10 +15,10 @@ __all__ = [
     "GRPC_MEMO_BYTES_MAX",
     "GRPC_MEMO_MAX",
     "GRPC_MESSAGE_BYTES_MAX",
+    "GRPC_NOTICE_S",
     "GRPC_OVERRIDES_MAX",
     "GRPC_STREAMS_MAX",
     "GRPC_TEXTS_MAX",
-    "GRPC_WRITE_BYTES_MAX",
 ]
 
 # gRPC door: bytes of one message. A descriptor is a few dozen bytes; Envoy sends some, and a request header of each may be in one.
