@@ -14,6 +14,7 @@ import ipaddress
 import socket
 import struct
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 import uvloop
@@ -26,6 +27,7 @@ from sluicegate.clock import SystemClock
 from sluicegate.doors.gateway import Gateway, Settings
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.listen import Address, open_listener
+from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.load import load_rules
 
@@ -287,6 +289,7 @@ async def world():
         clock=None,
         paths=(),
         ssl=None,
+        retry_jitter_s=0,
         **settings,
     ):
         backends = [
@@ -295,9 +298,9 @@ async def world():
         ]
         clock = clock or SystemClock()
         limiter = rules if hasattr(rules, "check") else Limiter.from_rules(load_rules(rules, "test"), clock=clock)
-        gateway = Gateway(
-            limiter, urls or [backend.url for backend in backends], RateHeaders(headers), Settings(**settings), clock
-        )
+        refusals = Refusals(limiter, retry_jitter_s, Random(7)) if retry_jitter_s else None
+        urls = urls or [backend.url for backend in backends]
+        gateway = Gateway(limiter, urls, RateHeaders(headers), Settings(**settings), clock, refusals)
         listener = await open_listener(listen or Address("127.0.0.1", 0), gateway.protocol_factory)
         made = World(gateway, listener, backends, limiter)
         worlds.append(made)

@@ -10,6 +10,7 @@ import pytest
 
 from sluicegate.clock import ManualClock
 from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
 from sluicegate.stores.memory import MemoryStore
 from sluicegate.testing.flaky import FlakyStore
@@ -329,3 +330,48 @@ async def test_a_rule_that_fails_closed_is_503(world):
     assert (reply.status, json.loads(reply.body)["status"]) == (503, 503)
     assert int(reply.get("Retry-After")) >= 1
     assert (w.stats.undecided, len(w.backend.heads)) == (1, 1)
+
+
+RESPOND = """
+version: 1
+rules:
+  - {name: asks, match: {path: /asks}, per: [ip], quota: 0, respond: challenge}
+  - name: told
+    match: {path: /told}
+    per: [ip]
+    quota: 1/minute
+    algorithm: fixed_window
+    respond: {template: "<p>{rule}: {remaining} of {limit}, again in {retry_after_s} s</p>", content_type: text/html}
+"""
+
+
+async def test_a_rule_says_how_its_refusals_look(world):
+    """``respond: challenge`` marks the problem document, a template is the body; status and headers stay what they are."""
+    w = await world(rules=RESPOND, clock=ManualClock())
+    asked = await w.ask(GET.replace(b"/a", b"/asks"))
+    assert (asked.status, asked.get("Content-Type")) == (429, "application/problem+json")
+    assert json.loads(asked.body)["challenge"] is True
+    client = await w.client()
+    request = GET.replace(b"/a", b"/told")
+    assert (await client.ask(request)).status == 200
+    told = await client.ask(request)
+    wait_s = told.get("Retry-After")
+    assert (told.status, told.get("Content-Type")) == (429, "text/html; charset=utf-8")
+    assert told.body.decode() == f"<p>told: 0 of 1, again in {wait_s} s</p>"
+    assert told.get("X-RateLimit-Reset") == wait_s
+
+
+async def test_jitter_spreads_refused_clients_out(world):
+    """Retry-After, Reset and body agree on a time that is at most the jitter later than the true one, and not always the same."""
+    w = await world(rules=TWO, clock=ManualClock(), retry_jitter_s=30)
+    client = await w.client()
+    assert [(await client.ask(GET)).status for _ in range(2)] == [200, 200]
+    waits_s = []
+    for _ in range(20):
+        reply = await client.ask(GET)
+        wait_s = int(reply.get("Retry-After"))
+        assert wait_s == int(reply.get("X-RateLimit-Reset")) == json.loads(reply.body)["retry-after"]
+        waits_s.append(wait_s)
+    least_s = -(-w.limiter.peek(Facts(ip="127.0.0.1")).retry_after_us // 1_000_000)
+    assert all(least_s <= wait_s <= least_s + 30 for wait_s in waits_s)
+    assert len(set(waits_s)) > 5

@@ -207,8 +207,6 @@ def test_subjects_that_nothing_identifies_are_pointed_out(lines_of):
 UNBUILT = [
     ("penalty: {after: 20 refusals/1m, block: 15m}", "penalty: this version does not block by itself; the rule refuses, and nothing more happens"),
     ("precision: leased", "precision: this version counts exactly; leased has no effect"),
-    ("respond: challenge", "respond: only the Python doors act on it; others always answer 429 with a problem document"),
-    ("respond: {template: Slow down.}", "respond: only the Python doors act on it; others always answer 429 with a problem document"),
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.http.peers import PEER_PATHS
 from sluicegate.doors.listen import Address
+from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
 from sluicegate.stores.urls import open_store
@@ -61,6 +62,7 @@ class Application:
         self.limiter = limiter
         self.clock = clock
         self.headers = RateHeaders(settings.headers)
+        self.refusals = Refusals(limiter, int(settings.retry_jitter_s))
         self.store_watch = StoreWatch(limiter, settings.store, clock)
         self.status = Status(rules, self.store_watch, clock)
         self.metrics = Metrics(rules.state, limiter, self.status)
@@ -105,7 +107,7 @@ class Application:
         settings = self.settings
         if settings.gateway is None:
             return
-        self.gateway = Gateway(self.limiter, upstreams, self.headers, settings.proxying, self.clock)
+        self.gateway = Gateway(self.limiter, upstreams, self.headers, settings.proxying, self.clock, self.refusals)
         self.metrics.gateway = self.gateway
         role = Role("gateway", settings.gateway, self.gateway.protocol_factory, self.gateway.connections)
         self.roles.insert(0, role)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sluicegate.bounds import FLEET_NODES_MAX, WORKERS_MAX
+from sluicegate.bounds import FLEET_NODES_MAX, RETRY_JITTER_S_MAX, WORKERS_MAX
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
@@ -36,6 +36,7 @@ class Settings:
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
     ``gateway``, ``api``, ``health``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
     gateway, starts the demo backend. ``not_built``: roles that were asked for and are not in this version.
+    ``retry_jitter_s``: refused clients are told to come back up to this many whole seconds later than they may.
     ``drain_delay_s``: after SIGTERM, how long to go on accepting while ``/readyz`` says no; ``drain_timeout_s``: how long requests
     in flight may take to finish after that.
     """
@@ -51,6 +52,7 @@ class Settings:
     health: Address | None = None
     upstreams: tuple[str, ...] = ()
     headers: str = "x-ratelimit"
+    retry_jitter_s: float = 0.0
     proxying: Proxying = field(default_factory=Proxying)
     serving: HttpSettings = field(default_factory=HttpSettings)
     drain_delay_s: float = 0.0
@@ -63,6 +65,10 @@ class Settings:
             raise ConfigurationError(f"workers must be 1 to {WORKERS_MAX}, got {self.workers}")
         if not 1 <= self.nodes <= FLEET_NODES_MAX:
             raise ConfigurationError(f"nodes must be 1 to {FLEET_NODES_MAX}, got {self.nodes}")
+        if not 0 <= self.retry_jitter_s <= RETRY_JITTER_S_MAX or self.retry_jitter_s != int(self.retry_jitter_s):
+            raise ConfigurationError(
+                f"retry_jitter must be whole seconds, 0 to {RETRY_JITTER_S_MAX}, got {self.retry_jitter_s:g}s"
+            )
         if self.workers > 1 and self.store.lower().startswith("memory:"):
             raise ConfigurationError(
                 f"workers is {self.workers}, but the store {self.store!r} lives inside one process: each worker would admit the "

@@ -30,6 +30,7 @@ __all__ = [
     "KEY_BYTES_MAX",
     "POLICY_TEXTS_MAX",
     "ROUTE_MEMO_CHARS_MAX",
+    "RETRY_JITTER_S_MAX",
     "ROUTE_MEMO_MAX",
     "TEMPLATES_MAX",
     "TEMPLATE_PIECE_BYTES_MAX",
@@ -111,6 +112,10 @@ INLINE_POLICY_MEMO_BYTES_MAX: Final = 256
 # length. Four shapes with two generations of 16,384 items take at most 64 MB.
 TEMPLATES_MAX: Final = 4
 TEMPLATE_PIECE_BYTES_MAX: Final = 192
+
+# Seconds by which refused clients may be told to come back later than they may. An hour spreads the largest crowd; more would only
+# keep clients away who have their limit back.
+RETRY_JITTER_S_MAX: Final = 3_600
 
 # Python doors: requests (method, path) whose route template is remembered. A miss tries the routes one after another, a
 # microsecond each; paths hold ids, so the memo only has to hold what is asked for often.

@@ -118,6 +118,12 @@ def _common_options() -> Callable[[Function], Function]:
             metavar="DIALECTS",
             help=f"Rate headers: {', '.join(DIALECTS)}; or several.",
         ),
+        option(
+            "retry-jitter",
+            type=_DURATION,
+            default="0s",
+            help="Tell refused clients to come back up to this many whole seconds later than they may, so that not all come at once.",
+        ),
         option("drain-delay", type=_DURATION, default="0s", help="After SIGTERM, time to go on while /readyz says no."),
         option(
             "drain-timeout", type=_DURATION, default="10s", help="Time for requests in flight to finish after that."
@@ -217,6 +223,7 @@ def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settin
         health=values.get("health"),
         upstreams=tuple(values.get("upstream", ())),
         headers=values["headers"],
+        retry_jitter_s=values["retry_jitter"],
         proxying=made(Proxying, _PROXY_FLAGS, _PROXY_SWITCHES),
         serving=made(partial(HttpSettings, api_token=values.get("api_token")), _API_FLAGS),
         drain_delay_s=values["drain_delay"],

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from sluicegate.bounds import WSGI_HELD_MAX
-from sluicegate.doors.web.answers import Reply, bad_request
+from sluicegate.doors.refusals import Reply, bad_request
 from sluicegate.doors.web.callables import no_awaitable, require_plain
 from sluicegate.doors.web.door import Door
 from sluicegate.doors.web.environ import ENVIRON_KEY, environ_facts

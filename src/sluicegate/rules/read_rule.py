@@ -168,5 +168,3 @@ def _warn_of_unbuilt(rule: Block, found: Rule) -> None:
         rule.warn("penalty", "this version does not block by itself; the rule refuses, and nothing more happens")
     if found.precision == "leased":
         rule.warn("precision", "this version counts exactly; leased has no effect")
-    if found.respond != "429":
-        rule.warn("respond", "only the Python doors act on it; others always answer 429 with a problem document")

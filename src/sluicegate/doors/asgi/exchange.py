@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from sluicegate.doors.asgi.translate import App, Message, Receive, Scope, Send, headed
-from sluicegate.doors.web.answers import Reply
+from sluicegate.doors.refusals import Reply
 from sluicegate.doors.web.door import Door
 from sluicegate.doors.web.request import RequestLimits
 

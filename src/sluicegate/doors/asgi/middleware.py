@@ -14,10 +14,10 @@ from sluicegate.bounds import ASGI_HELD_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.asgi.exchange import Exchange, HttpExchange, SocketExchange
 from sluicegate.doors.asgi.translate import SCOPE_KEY, App, Receive, Scope, Send, facts_of, innermost
-from sluicegate.doors.web.answers import bad_request
+from sluicegate.doors.refusals import bad_request, too_many_held
 from sluicegate.doors.web.callables import awaited
 from sluicegate.doors.web.declared import Limit
-from sluicegate.doors.web.door import Asked, Door, too_many_held
+from sluicegate.doors.web.door import Asked, Door
 from sluicegate.doors.web.hold import Holder
 from sluicegate.doors.web.request import RequestLimits
 from sluicegate.doors.web.routes import RouteTables

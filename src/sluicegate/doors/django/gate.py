@@ -11,9 +11,9 @@ from django.http.response import HttpResponseBase
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.django.conf import Configured
 from sluicegate.doors.django.translate import response_of
-from sluicegate.doors.web.answers import bad_request
+from sluicegate.doors.refusals import bad_request, too_many_held
 from sluicegate.doors.web.callables import awaited, no_awaitable
-from sluicegate.doors.web.door import Asked, too_many_held
+from sluicegate.doors.web.door import Asked
 from sluicegate.doors.web.request import RequestLimits
 from sluicegate.errors import ConfigurationError, InvalidRequest
 

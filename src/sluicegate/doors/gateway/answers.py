@@ -25,13 +25,13 @@ def framing_of_length(length: int | None) -> bytes:
     return b"" if length is None else b"Content-Length: %d\r\n" % length
 
 
-def answer(status: int, document: bytes, fields: bytes, *, bodiless: bool) -> bytes:
-    """A complete answer with a problem document. ``fields``: further ready lines. ``bodiless``: it answers HEAD."""
+def answer(status: int, document: bytes, fields: bytes, *, bodiless: bool, content_type: str = CONTENT_TYPE) -> bytes:
+    """A complete answer, by default a problem document. ``fields``: further ready lines. ``bodiless``: it answers HEAD."""
     return b"".join(
         (
             _START[status],
             b"Content-Type: ",
-            CONTENT_TYPE.encode(),
+            content_type.encode(),
             b"\r\nCache-Control: no-store\r\n",
             framing_of_length(len(document)),
             fields,

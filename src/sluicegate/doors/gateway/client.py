@@ -32,7 +32,7 @@ from sluicegate.doors.gateway.heads import HeadBuffer
 from sluicegate.doors.gateway.proxyproto import ProxyHeader, read_proxy_header
 from sluicegate.doors.gateway.request import Request, read_request
 from sluicegate.doors.gateway.wire import Fault, parse_request
-from sluicegate.doors.problem import problem, quota_exceeded, temporary_reduced_capacity
+from sluicegate.doors.problem import CONTENT_TYPE, problem
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.decision import Decision
 from sluicegate.rules.facts import Facts
@@ -204,7 +204,15 @@ class ClientConnection(asyncio.Protocol):
         self._take_rest()
 
     def reply(
-        self, status: int, document: bytes, request: Request, body: Decoder, fields: bytes = b"", *, rate: bytes = b""
+        self,
+        status: int,
+        document: bytes,
+        request: Request,
+        body: Decoder,
+        fields: bytes = b"",
+        *,
+        rate: bytes = b"",
+        content_type: str = CONTENT_TYPE,
     ) -> None:
         """Answer a request from here. ``rate``: rate headers of its decision."""
         stats = self._context.stats
@@ -213,7 +221,9 @@ class ClientConnection(asyncio.Protocol):
         if request.has_origin and rate:
             fields += b"Access-Control-Expose-Headers: %b\r\n" % self._context.exposed
         lines = b"".join((self._context.date_line(), rate, fields, connection_line(request.minor, keep=keep)))
-        self.transport.write(answer(status, document, lines, bodiless=request.method == b"HEAD"))
+        self.transport.write(
+            answer(status, document, lines, bodiless=request.method == b"HEAD", content_type=content_type)
+        )
         self.done(body, keep=keep)
 
     def reject(self, fault: Fault) -> None:
@@ -381,13 +391,14 @@ class ClientConnection(asyncio.Protocol):
         body = request.body()
         if request.has_body and pos < len(data):
             _, pos = body.feed(data, pos)
-        block = context.headers.block(decision, context.clock.now_us())
+        told = context.refusals.told(decision)
+        block = context.headers.block(told, context.clock.now_us())
         if decision.refusal == "store":
             context.stats.undecided += 1
-            self.reply(503, temporary_reduced_capacity(decision), request, body, rate=block)
         else:
             context.stats.refused += 1
-            self.reply(429, quota_exceeded(decision), request, body, rate=block)
+        status, content_type, document = context.refusals.reply(told)
+        self.reply(status, document, request, body, rate=block, content_type=content_type)
         return pos
 
     # -- throwing away and closing

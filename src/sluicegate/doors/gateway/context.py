@@ -16,7 +16,9 @@ from sluicegate.doors.gateway.settings import Settings
 from sluicegate.doors.gateway.stats import Stats
 from sluicegate.doors.gateway.target import Target
 from sluicegate.doors.headers import RateHeaders
+from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.engine import Engine
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity.resolver import IdentityResolver
 
@@ -29,6 +31,11 @@ class Decider(Protocol):
     @property
     def resolver(self) -> IdentityResolver:
         """By the rules in force; another object when they change."""
+        ...
+
+    @property
+    def engine(self) -> Engine:
+        """The compiled rules in force."""
         ...
 
     @property
@@ -47,9 +54,16 @@ class Context:
     """Shared by the connections of one gateway; used on the loop's thread only."""
 
     def __init__(
-        self, limiter: Decider, upstreams: Sequence[str], headers: RateHeaders, settings: Settings, clock: Clock
+        self,
+        limiter: Decider,
+        upstreams: Sequence[str],
+        headers: RateHeaders,
+        settings: Settings,
+        clock: Clock,
+        refusals: Refusals | None = None,
     ) -> None:
         self.limiter = limiter
+        self.refusals = refusals or Refusals(limiter)
         self.headers = headers
         self.settings = settings
         self.clock = clock

@@ -12,6 +12,7 @@ from sluicegate.doors.gateway.context import Context, Decider
 from sluicegate.doors.gateway.settings import Settings
 from sluicegate.doors.gateway.stats import Stats
 from sluicegate.doors.headers import RateHeaders
+from sluicegate.doors.refusals import Refusals
 
 __all__ = ["Gateway"]
 
@@ -20,7 +21,7 @@ class Gateway:
     """An HTTP/1 reverse proxy that asks ``limiter`` before anything is asked of an upstream.
 
     ``upstreams``: one or more URLs (see ``target.Target``). ``headers``: the rate headers to send; None sends the
-    default dialect. Raises ConfigurationError naming what cannot be used. It opens no listener: give ``protocol_factory``
+    default dialect. ``refusals``: what refused clients are told; None: by the rules, without jitter. Raises ConfigurationError naming what cannot be used. It opens no listener: give ``protocol_factory``
     to ``doors.listen.open_listener``. Everything runs on one event loop's thread.
     """
 
@@ -31,9 +32,10 @@ class Gateway:
         headers: RateHeaders | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self._context = Context(
-            limiter, upstreams, headers or RateHeaders(), settings or Settings(), clock or SystemClock()
+            limiter, upstreams, headers or RateHeaders(), settings or Settings(), clock or SystemClock(), refusals
         )
 
     @property

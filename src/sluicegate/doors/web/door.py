@@ -16,16 +16,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from sluicegate.algorithms.verdict import Outcome
 from sluicegate.bounds import POLICY_TEXTS_MAX
 from sluicegate.clock import SystemClock
 from sluicegate.doors.headers import RateHeaders, seconds_up
-from sluicegate.doors.web.answers import Reply, delayed, refusal, respond_of
+from sluicegate.doors.refusals import Reply, delayed, refusal, respond_of
 from sluicegate.doors.web.callables import awaited, no_awaitable, require_plain
 from sluicegate.doors.web.declared import Limit
 from sluicegate.doors.web.request import RequestLimits
 from sluicegate.errors import ConfigurationError
-from sluicegate.limiter.decision import Decision, Summary
+from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.keyed import KEY_DIMENSION
 from sluicegate.limiter.limiter import FactsOrKey, Limiter
 from sluicegate.rules.facts import Facts
@@ -34,7 +33,7 @@ from sluicegate.rules.identity.addresses import IpKeyer
 from sluicegate.rules.model import Mode, RuleSet
 from sluicegate.stores.memory import MemoryStore
 
-__all__ = ["Asked", "Door", "too_many_held"]
+__all__ = ["Asked", "Door"]
 
 _RawPair: TypeAlias = tuple[bytes, bytes]
 _KEY = KEY_DIMENSION.partition(".")[2]
@@ -262,16 +261,6 @@ class Door:
         if not isinstance(store, MemoryStore):
             raise ConfigurationError(f"reset: {store!r} is shared with other processes; use a namespace for each test")
         store.clear()
-
-
-def too_many_held(decision: Decision) -> Decision:
-    """The refusal of a request that a leaky bucket would hold, where as many are held as may be."""
-    delay_us = decision.delay_us
-    slowest = max(decision.results, key=lambda result: result.delay_us)
-    refusing = slowest._replace(outcome=Outcome.DENIED, remaining=0, retry_after_us=delay_us, reset_after_us=delay_us)
-    results = tuple(refusing if result is slowest else result for result in decision.results)
-    summary = Summary(Outcome.DENIED, refusing, delay_us, delay_us, 0, "rate", ())
-    return Decision(False, decision.plan, None, decision.degraded, None, summary, results)
 
 
 def _pairs(block: bytes) -> list[_RawPair]:

@@ -6,7 +6,8 @@ import threading
 
 from sluicegate.bounds import WSGI_HELD_MAX
 from sluicegate.clock import US_PER_S
-from sluicegate.doors.web.door import Asked, too_many_held
+from sluicegate.doors.refusals import too_many_held
+from sluicegate.doors.web.door import Asked
 from sluicegate.doors.web.request import RequestLimits
 from sluicegate.limiter.decision import Decision
 

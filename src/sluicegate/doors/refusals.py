@@ -1,4 +1,4 @@
-"""What a refused client is told.
+"""What a refused client is told, by every door.
 
 A refusal by rate is 429, never 403 or 503, with ``application/problem+json``; a rule that fails closed while its counters are out of
 reach is 503. A rule's ``respond`` changes the body, not the status:
@@ -13,18 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from sluicegate.algorithms.verdict import Outcome
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.headers import seconds_up
 from sluicegate.doors.problem import CONTENT_TYPE, problem, quota_exceeded, temporary_reduced_capacity
 from sluicegate.errors import InvalidRequest
-from sluicegate.limiter.decision import Decision
-from sluicegate.limiter.limiter import Limiter
+from sluicegate.limiter.decision import Decision, Summary
+from sluicegate.limiter.engine import Engine
 
-__all__ = ["CHALLENGE", "Reply", "Respond", "bad_request", "delayed", "refusal", "respond_of"]
+__all__ = [
+    "CHALLENGE",
+    "Refusals",
+    "Reply",
+    "Respond",
+    "bad_request",
+    "delayed",
+    "refusal",
+    "respond_of",
+    "too_many_held",
+]
 
 Respond = str | Mapping[str, object]
 CHALLENGE = "challenge"
@@ -38,7 +49,41 @@ class Reply(NamedTuple):
     body: bytes
 
 
-def respond_of(limiter: Limiter, decision: Decision) -> Respond:
+class HasRules(Protocol):
+    """The part of a limiter that is looked at here."""
+
+    @property
+    def engine(self) -> Engine:
+        """The compiled rules in service."""
+        ...
+
+
+class Refusals:
+    """What the refused clients of a server are told. Safe to share between its doors.
+
+    ``jitter_s``: they are told to come back up to this many whole seconds later than they may, so that those refused together do
+    not come back together; 0: exactly then. ``random``: where the jitter comes from.
+    """
+
+    __slots__ = ("_jitter_s", "_limiter", "_random")
+
+    def __init__(self, limiter: HasRules, jitter_s: int = 0, random: Random | None = None) -> None:
+        self._limiter = limiter
+        self._jitter_s = jitter_s
+        self._random = random or Random()  # noqa: S311 -- spreads clients out; nothing is kept secret by it
+
+    def told(self, decision: Decision) -> Decision:
+        """The decision as it is told: a refusal later by the jitter, in header fields and body alike. Ask once per request."""
+        if decision.allowed or not self._jitter_s:
+            return decision
+        return delayed(decision, self._random, self._jitter_s)
+
+    def reply(self, told: Decision) -> Reply:
+        """The answer to a refused request, by the rule that refused it."""
+        return refusal(told, respond_of(self._limiter, told))
+
+
+def respond_of(limiter: HasRules, decision: Decision) -> Respond:
     """What the rule that refused wants its answer to be."""
     try:
         return limiter.engine.rule_of(decision.rule or "").respond
@@ -78,6 +123,16 @@ def delayed(decision: Decision, random: Random, jitter_s: int) -> Decision:
     wait_us = summary.retry_after_us + random.randint(0, jitter_s) * US_PER_S
     summary = summary._replace(retry_after_us=wait_us, reset_after_us=wait_us)
     return Decision(False, decision.plan, None, decision.degraded, decision.decision_id, summary, decision.results)
+
+
+def too_many_held(decision: Decision) -> Decision:
+    """The refusal of a request that a leaky bucket would hold, where as many are held as may be."""
+    delay_us = decision.delay_us
+    slowest = max(decision.results, key=lambda result: result.delay_us)
+    refusing = slowest._replace(outcome=Outcome.DENIED, remaining=0, retry_after_us=delay_us, reset_after_us=delay_us)
+    results = tuple(refusing if result is slowest else result for result in decision.results)
+    summary = Summary(Outcome.DENIED, refusing, delay_us, delay_us, 0, "rate", ())
+    return Decision(False, decision.plan, None, decision.degraded, None, summary, results)
 
 
 def _words(decision: Decision) -> dict[str, str]:
