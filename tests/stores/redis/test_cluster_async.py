@@ -193,7 +193,7 @@ async def test_a_master_is_killed_under_load(own_cluster) -> None:
     rule = counter_of("rule", FixedWindow(1_000_000, YEAR))
     async with opened(url) as store:
         places = {cluster.owner(slot_of(store.key(rule, f"user:{number}"))): f"user:{number}" for number in range(60)}
-        (dead, lost), (_, kept) = list(places.items())[:2]
+        (dead, lost), (there, kept) = list(places.items())[:2]
         async with Load(store, [[(rule, lost, 1)], [(rule, kept, 1), (rule, lost, 1)]]) as load:
             await load.wait_for(500)
             await asyncio.to_thread(cluster.kill, dead)
@@ -203,8 +203,15 @@ async def test_a_master_is_killed_under_load(own_cluster) -> None:
                     await asyncio.sleep(0.01)
         assert load.errors
         assert all(error.transient for error in load.errors)
-        assert any(isinstance(error, PartlyReached) for error in load.errors)
-        standing = sum(len(error.receipts) for error in load.errors if isinstance(error, PartlyReached))
-        # Whoever is told that a part was not reached holds the receipts of the rest: nothing was charged that nobody knows of.
-        assert await used(store, rule, kept) == load.admitted[1] + standing
+        partly = [error for error in load.errors if isinstance(error, PartlyReached)]
+        standing = sum(receipt.subject == kept for error in partly for receipt in error.receipts)
+        assert standing
+        known = load.admitted[1] + standing
+    # Whoever is told that a part was not reached holds the receipts of the rest: nothing stands that nobody knows of, but for
+    # calls whose reply was late, and nothing is missing, unless a busy machine let the other master be replaced too.
+    unknown = len(load.errors) - len(partly) + sum(error.verdicts[0] is None for error in partly)
+    async with opened(cluster.url) as patient:
+        found = await used(patient, rule, kept)
+        assert found <= known + unknown
+        assert found >= known - (0 if cluster.owner(slot_of(patient.key(rule, kept))) == there else 200)
         print(f"\n{len(load.errors)} errors, {standing} receipts handed over")
