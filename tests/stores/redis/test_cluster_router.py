@@ -35,7 +35,9 @@ def router() -> Iterator[ClusterRouter]:
     """A router of a cluster that nobody answers for, with plain subjects."""
     settings = RedisSettings.from_url("redis+cluster://127.0.0.1:1?timeout_ms=50")
     found = ClusterRouter(
-        settings, Subjects(plain=True, secret=None), Surroundings(SystemClock(), Random(), RedisStats())
+        settings,
+        Subjects(plain=True, secret=None),
+        Surroundings(SystemClock(), Random(), RedisStats(), lambda *_: None, lambda: None),
     )
     yield found
     found.close()

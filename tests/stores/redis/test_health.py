@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import redis
 
 from sluicegate.algorithms import TokenBucket
 from sluicegate.bounds import REDIS_BEAT_TTL_MS, REDIS_NODES_MEMORY_US
@@ -144,6 +145,26 @@ async def test_a_stopped_server(stores, decide: Decide, start_redis) -> None:
         os.kill(server.pid, signal.SIGCONT)
     assert await back_after(store, decide) < 1
     await store.aclose()
+
+
+async def test_a_server_that_returns_empty(stores, decide: Decide, start_redis, free_port: Callable[[], int]) -> None:
+    """After a restart that lost everything an old process decides under the secret of the new server from its first decision on."""
+    port = free_port()
+    for _ in range(3):
+        server = start_redis("--port", str(port))
+        old = stores(f"redis://127.0.0.1:{port}?timeout_ms=200")
+        await back_after(old, decide)
+        os.kill(server.pid, signal.SIGKILL)
+        await open_breaker(old, decide)
+        server = start_redis("--port", str(port))
+        new = stores(f"redis://127.0.0.1:{port}?timeout_ms=200")
+        await back_after(new, decide)
+        await back_after(old, decide)
+        with contextlib.closing(redis.Redis(unix_socket_path=str(server.path))) as client:
+            assert len(client.keys("rl1:health:*")) == 1
+        await old.aclose()
+        await new.aclose()
+        os.kill(server.pid, signal.SIGKILL)
 
 
 async def test_a_server_behind_a_dead_network(stores, decide: Decide, start_redis, start_proxy) -> None:

@@ -11,10 +11,10 @@ from sluicegate.errors import StoreError
 from sluicegate.stores.redis.beats import Beats
 from sluicegate.stores.redis.errand import Errand
 from sluicegate.stores.redis.faults import OF_THE_SERVER, ServerFault, fault_of
-from sluicegate.stores.redis.link import ReplyError
+from sluicegate.stores.redis.link import Link, ReplyError, packed
 from sluicegate.stores.redis.node import Node, Surroundings
 from sluicegate.stores.redis.packing import Packing
-from sluicegate.stores.redis.riders import Rider, Riders, Words
+from sluicegate.stores.redis.riders import NEVER_US, Rider, Riders, Words
 from sluicegate.stores.redis.secret import Subjects
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.stats import RedisStats
@@ -47,7 +47,7 @@ class Core:
         self.riders = Riders((self.subjects, self.beats))
         self.packing = Packing(self.subjects, clock or SystemClock(), settings.address, time_source)
         # Only spreads probes over time.
-        surroundings = Surroundings(self.clock, Random(), self.stats)  # noqa: S311
+        surroundings = Surroundings(self.clock, Random(), self.stats, self._greet, self.riders.hurry)  # noqa: S311
         self.router, self.calls = topology_of(settings, self.subjects, self.packing, surroundings)
         self.closed = False
         self._preparing = Errand("prepare", self._prepare)
@@ -118,6 +118,15 @@ class Core:
         except StoreError:
             # Nobody is known to have it now.
             return False
+
+    def _greet(self, node: Node, link: Link, deadline_us: int) -> None:
+        """Learn the key secret of a server that has returned, before it decides. See ``node.Greet``."""
+        subjects = self.subjects
+        if subjects.due_us < NEVER_US and self._is_at(node, subjects.key):
+            (reply,) = link.exchange(packed([subjects.words()]), 1, deadline_us, self.clock)
+            problem = self.learn(subjects, reply)
+            if problem is not None:
+                raise problem
 
     def learn(self, rider: Rider, reply: object) -> StoreError | None:
         """Give a rider its reply; returns what fails the decisions that were sent with it."""

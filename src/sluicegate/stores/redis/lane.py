@@ -316,6 +316,7 @@ class Lane:
         else:
             self._connecting = None
             self._core.stats.connects += 1
+            node.connected()
             self._link = link
             self._flush()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sluicegate.bounds import REDIS_CONNECT_MS, REDIS_PROBE_MS
 from sluicegate.clock import US_PER_MS, Clock
@@ -19,18 +19,24 @@ from sluicegate.stores.redis.riders import Words
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.stats import RedisStats
 
-__all__ = ["Node", "Surroundings"]
+__all__ = ["Greet", "Node", "Surroundings"]
 
 _PROBE: Final = (b"EVAL", b"#!lua\nreturn 1", 0)
 """A script that writes nothing but may: a server that takes no writes refuses it, as one that is loading or full does."""
 
 
+Greet: TypeAlias = "Callable[[Node, Link, int], None]"
+"""Asks a server that has returned, on this connection until the monotonic deadline, what must be known before decisions. Raises OSError, StoreError."""
+
+
 class Surroundings(NamedTuple):
-    """What all servers of a store share."""
+    """What all servers of a store share. ``connected`` is told of every connection that is made."""
 
     clock: Clock
     random: Random
     stats: RedisStats
+    greet: Greet
+    connected: Callable[[], None]
 
 
 class Node:
@@ -39,12 +45,12 @@ class Node:
     ``settings``: how it is reached and called in messages.
     """
 
-    __slots__ = ("_prober", "address", "breaker", "clock", "links", "settings", "stats")
+    __slots__ = ("_greet", "_prober", "address", "breaker", "clock", "connected", "links", "settings", "stats")
 
     def __init__(self, settings: RedisSettings, surroundings: Surroundings) -> None:
         self.settings = settings
         self.address = settings.address
-        self.clock, random, self.stats = surroundings
+        self.clock, random, self.stats, self._greet, self.connected = surroundings
         self.breaker = Breaker(self.clock, random)
         self.links = Links(self)
         self._prober = Errand("probe", self._probe)
@@ -117,6 +123,7 @@ class Node:
         """Make a connection. Blocks; raises StoreError."""
         link = Link(self.settings, deadline_us, self.clock)
         self.stats.connects += 1
+        self.connected()
         return link
 
     def _probe(self) -> None:
@@ -128,8 +135,14 @@ class Node:
                 deadline_us = self.clock.monotonic_us() + REDIS_PROBE_MS * US_PER_MS
                 (reply,) = link.exchange(packed([_PROBE]), 1, deadline_us, self.clock)
                 error = str(fault_of(str(reply), self.address)) if isinstance(reply, ReplyError) else None
+                if error is None:
+                    # A server that was started anew is empty: nothing is decided by it under what was known of the old one.
+                    self._greet(self, link, deadline_us)
                 # Kept only where it will be used: an outage has any number of probes.
                 link.broken = error is not None
+            except (StoreError, OSError):
+                link.broken = True
+                raise
             finally:
                 self.links.adopt(link)
         except (StoreError, OSError) as failure:
