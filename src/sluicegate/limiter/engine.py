@@ -10,6 +10,7 @@ host, tier) and remembered: a list of steps, one per counter, each a counter and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, get_type_hints
 
 from sluicegate.bounds import MATCH_MEMO_CHARS_MAX, MATCH_MEMO_MAX
@@ -131,6 +132,11 @@ class Engine:
         if answer is None:
             return Decision(not plan.refused, plan, None, degraded, decision_id)
         return Decision(answer.admitted, plan, answer, degraded, decision_id)
+
+    @property
+    def compiled(self) -> Sequence[CompiledRule]:
+        """The rules that are not off, in order of evaluation."""
+        return self._compiled
 
     def rule_of(self, counter_name: str) -> Rule:
         """The rule a counter belongs to: ``api`` for ``api`` and ``api#2``. Raises KeyError for an unknown one."""

@@ -20,17 +20,19 @@ from sluicegate.rules.labels import Label
 from sluicegate.rules.model import Match
 from sluicegate.rules.paths import PathPattern, parse_pattern
 
-__all__ = ["Conditions", "Guard", "HostPatterns", "Seen", "canonical_host", "canonical_method"]
+__all__ = ["METHODS", "Conditions", "Guard", "HostPatterns", "Seen", "canonical_host", "canonical_method"]
 
 Guard: TypeAlias = Callable[[Facts], bool]
 
 # RFC 9110, PATCH (RFC 5789), QUERY (draft), WebDAV (RFC 4918, 3253, 5323).
-_METHODS = frozenset(
+METHODS = frozenset(
     (
         *("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY", "PURGE"),
         *("PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH"),
     )
 )
+"""Methods that a standard names."""
+
 _PORT = re.compile(r":[0-9]*\Z", re.ASCII)
 
 
@@ -54,7 +56,7 @@ def canonical_method(method: str) -> str:
     A client can invent methods without end; each would be a new endpoint with a full quota.
     """
     upper = method.upper()
-    return upper if upper in _METHODS else "OTHER"
+    return upper if upper in METHODS else "OTHER"
 
 
 def canonical_host(host: str) -> str:
