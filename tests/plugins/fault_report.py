@@ -102,12 +102,13 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """The course of one fault. ``charged``: (rule, user) -> what stands in the store's counter at the end."""
+    """The course of one fault, which came about between ``fault_us`` and ``set_us``. ``charged``: (rule, user) -> what stands in the store's counter at the end."""
 
     name: str
     loop: str
     began_us: int
     fault_us: int
+    set_us: int
     healed_us: int
     ended_us: int
     checks: Sequence[Row]
@@ -138,9 +139,7 @@ class Report:
     def during(self, user: str, settled_us: int = 200_000) -> list[Row]:
         """What lies wholly inside the fault, its first moments left out."""
         return [
-            row
-            for row in self.rows(user)
-            if row.began_us > self.fault_us + settled_us and row.ended_us < self.healed_us
+            row for row in self.rows(user) if row.began_us > self.set_us + settled_us and row.ended_us < self.healed_us
         ]
 
     def after(self, user: str, after_us: int) -> list[Row]:
@@ -159,9 +158,9 @@ class Report:
         return (min(good) + 1) * SLOT_US if good else self.ended_us - self.healed_us
 
     @cached_property
-    def stall_us(self) -> int:
-        """The longest time for which the event loop did not run, though it had a processor."""
-        return max(tick.late_us - tick.delayed_us for tick in self.ticks)
+    def stalls_us(self) -> list[int]:
+        """For how long, each time, the event loop did not run though it had a processor; ascending."""
+        return sorted(tick.late_us - tick.delayed_us for tick in self.ticks)
 
     def excess_us(self, rows: Sequence[Row]) -> list[int]:
         """Of each check, what it took beyond the time for which the processes were late meanwhile; ascending."""
@@ -213,7 +212,7 @@ class Report:
             f"{self.name:18} {self.loop:7} {len(self.checks):6} {degraded:6} "
             f"{percentile(latencies, 50) / 1e3:7.2f} {percentile(latencies, 99) / 1e3:7.1f} {max(latencies, default=0) / 1e3:7.1f} "
             f"{percentile(waits, 50) / 1e3:7.2f} {max(waits, default=0) / 1e3:7.1f} "
-            f"{self.stall_us / 1e3:7.1f} {self.growth / 1e6:7.2f} {max(size.threads for size in self.sizes):4} "
+            f"{self.stalls_us[-1] / 1e3:7.1f} {self.growth / 1e6:7.2f} {max(size.threads for size in self.sizes):4} "
             f"{max(size.files for size in self.sizes):4} "
             f"{self.recovery_us('async') / 1e3:8.0f} {self.recovery_us('sync') / 1e3:8.0f}"
         )
