@@ -167,6 +167,7 @@ async def start() -> AsyncIterator[StartServer]:
         address: str = "127.0.0.1:0",
         limiter: Any = None,
         health_only: bool = False,
+        nginx_deny_status: int = 403,
         **settings: Any,
     ) -> Server:
         clock = ManualClock()
@@ -180,6 +181,7 @@ async def start() -> AsyncIterator[StartServer]:
             metrics=lambda: ("text/plain; version=0.0.4", b"up 1\n"),
             headers=RateHeaders(headers),
             health_only=health_only,
+            nginx_deny_status=nginx_deny_status,
             settings=HttpSettings(**{"sweep_s": 0.02, **settings}),
         )
         listener = await open_listener(Address.parse(address), door.protocol_factory)

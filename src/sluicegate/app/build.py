@@ -82,6 +82,8 @@ class Application:
                     peers=fleet,
                     headers=self.headers,
                     settings=settings.serving,
+                    refusals=self.refusals,
+                    nginx_deny_status=settings.authz_nginx_deny_status,
                     health_only=health_only,
                 )
                 self.metrics.doors[name] = door

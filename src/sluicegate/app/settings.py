@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sluicegate.bounds import FLEET_NODES_MAX, RETRY_JITTER_S_MAX, WORKERS_MAX
 from sluicegate.doors.gateway.settings import Settings as Proxying
+from sluicegate.doors.http.authz import DENY_STATUSES
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
 from sluicegate.errors import ConfigurationError
@@ -36,6 +37,7 @@ class Settings:
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
     ``gateway``, ``api``, ``health``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
     gateway, starts the demo backend. ``not_built``: roles that were asked for and are not in this version.
+    ``authz_nginx_deny_status``: the status with which ``/authz/nginx`` refuses.
     ``retry_jitter_s``: refused clients are told to come back up to this many whole seconds later than they may.
     ``drain_delay_s``: after SIGTERM, how long to go on accepting while ``/readyz`` says no; ``drain_timeout_s``: how long requests
     in flight may take to finish after that.
@@ -55,6 +57,7 @@ class Settings:
     retry_jitter_s: float = 0.0
     proxying: Proxying = field(default_factory=Proxying)
     serving: HttpSettings = field(default_factory=HttpSettings)
+    authz_nginx_deny_status: int = 403
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 10.0
     log_format: str = "auto"
@@ -65,6 +68,10 @@ class Settings:
             raise ConfigurationError(f"workers must be 1 to {WORKERS_MAX}, got {self.workers}")
         if not 1 <= self.nodes <= FLEET_NODES_MAX:
             raise ConfigurationError(f"nodes must be 1 to {FLEET_NODES_MAX}, got {self.nodes}")
+        if self.authz_nginx_deny_status not in DENY_STATUSES:
+            raise ConfigurationError(
+                f"authz_nginx_deny_status must be one of {', '.join(map(str, DENY_STATUSES))}, got {self.authz_nginx_deny_status}"
+            )
         if not 0 <= self.retry_jitter_s <= RETRY_JITTER_S_MAX or self.retry_jitter_s != int(self.retry_jitter_s):
             raise ConfigurationError(
                 f"retry_jitter must be whole seconds, 0 to {RETRY_JITTER_S_MAX}, got {self.retry_jitter_s:g}s"

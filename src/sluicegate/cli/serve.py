@@ -158,6 +158,12 @@ def _api_options() -> Callable[[Function], Function]:
     return _all_of(
         _address("api", "127.0.0.1:8081", "Listener of the decision API, health and metrics."),
         option("api-token", metavar="TOKEN", help="Bearer token the API asks for; required off loopback."),
+        option(
+            "authz-nginx-deny-status",
+            type=int,
+            default=403,
+            help="Status with which /authz/nginx refuses: 403 or 401 for auth_request, or 429.",
+        ),
         *(_setting(name, getattr(_API_DEFAULTS, field), field, text) for name, field, text in _API_FLAGS),
     )
 
@@ -224,6 +230,7 @@ def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settin
         upstreams=tuple(values.get("upstream", ())),
         headers=values["headers"],
         retry_jitter_s=values["retry_jitter"],
+        authz_nginx_deny_status=values.get("authz_nginx_deny_status", 403),
         proxying=made(Proxying, _PROXY_FLAGS, _PROXY_SWITCHES),
         serving=made(partial(HttpSettings, api_token=values.get("api_token")), _API_FLAGS),
         drain_delay_s=values["drain_delay"],

@@ -39,6 +39,7 @@ __all__ = [
 
 Respond = str | Mapping[str, object]
 CHALLENGE = "challenge"
+_USUAL = "429"
 
 
 class Reply(NamedTuple):
@@ -78,6 +79,10 @@ class Refusals:
             return decision
         return delayed(decision, self._random, self._jitter_s)
 
+    def is_special(self, decision: Decision) -> bool:
+        """Whether the rule that refused wants another body than the usual one."""
+        return respond_of(self._limiter, decision) != _USUAL
+
     def reply(self, told: Decision) -> Reply:
         """The answer to a refused request, by the rule that refused it."""
         return refusal(told, respond_of(self._limiter, told))
@@ -89,10 +94,10 @@ def respond_of(limiter: HasRules, decision: Decision) -> Respond:
         return limiter.engine.rule_of(decision.rule or "").respond
     except KeyError:
         # A quota limiter, or rules that were replaced since.
-        return "429"
+        return _USUAL
 
 
-def refusal(decision: Decision, respond: Respond = "429") -> Reply:
+def refusal(decision: Decision, respond: Respond = _USUAL) -> Reply:
     """The answer to a refused request."""
     if decision.refusal == "store":
         return Reply(503, CONTENT_TYPE, temporary_reduced_capacity(decision))

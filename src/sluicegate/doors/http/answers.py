@@ -6,6 +6,7 @@ import msgspec
 
 from sluicegate.clock import US_PER_MS
 from sluicegate.doors.http.schema import Check
+from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.decision import Decision
 
 __all__ = ["check_document", "check_status", "inline_text"]
@@ -20,11 +21,15 @@ def check_status(decision: Decision, check: Check) -> int:
     return 200 if check.peek else 429
 
 
-def check_document(decision: Decision, check: Check) -> str:
+def check_document(decision: Decision, check: Check, refusals: Refusals) -> str:
     """The JSON object of one answer."""
     policy = check.policy
     if policy is None:
-        return msgspec.json.encode(decision.to_dict()).decode()
+        document = decision.to_dict()
+        if decision.refusal == "rate" and refusals.is_special(decision):
+            _, content_type, body = refusals.reply(decision)
+            document["respond"] = {"content_type": content_type, "body": body.decode()}
+        return msgspec.json.encode(document).decode()
     limit = policy.texts.limit
     more = ""
     if policy.holds:

@@ -13,6 +13,7 @@ import msgspec
 from sluicegate.bounds import HTTP_DUE_MAX
 from sluicegate.clock import Clock
 from sluicegate.doors.headers import RateHeaders
+from sluicegate.doors.http.authz import ENVOY, NGINX, Authz
 from sluicegate.doors.http.bodies import decision_id_of, items_of
 from sluicegate.doors.http.inline import InlineDecider
 from sluicegate.doors.http.peers import Peers
@@ -24,6 +25,7 @@ from sluicegate.doors.http.site import Answer, Route
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.http.templates import PlainBatch
 from sluicegate.doors.http.waiting import WaitingApi
+from sluicegate.doors.refusals import Refusals
 from sluicegate.errors import InvalidRequest, StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
@@ -38,7 +40,8 @@ class DecisionApi:
 
     ``ready`` gives readiness and its JSON detail, ``metrics`` a content type and the exposition; both are called per
     request and must be quick. ``peers``: other processes that serve the same clients; None: there are none. ``namespace`` sets
-    apart the inline counters of services that share a store.
+    apart the inline counters of services that share a store. ``refusals``: what refused clients are told; None: by the rules, without
+    jitter. ``nginx_deny_status``: what nginx is told on a refusal, one of ``DENY_STATUSES``.
     """
 
     def __init__(
@@ -51,7 +54,9 @@ class DecisionApi:
         ready: Callable[[], tuple[bool, dict[str, object]]],
         metrics: Callable[[], tuple[str, bytes]],
         peers: Peers | None = None,
+        refusals: Refusals | None = None,
         namespace: str = "default",
+        nginx_deny_status: int = 403,
     ) -> None:
         self._limiter = limiter
         self._headers = headers
@@ -60,13 +65,15 @@ class DecisionApi:
         self._peers = peers
         self._checks = Checks(InlinePolicies(headers, namespace))
         self._inline = InlineDecider(limiter)
-        self._replies = Replies(headers, stats, clock)
+        refusals = refusals or Refusals(limiter)
+        self._replies = Replies(headers, stats, clock, refusals)
+        self._authz = Authz(limiter, headers, refusals, stats, clock, nginx_deny_status=nginx_deny_status)
         self._waiting = (
             WaitingApi(limiter, headers, self._checks, self._replies, stats, peers) if limiter.waits else None
         )
 
     def routes(self, *, health_only: bool = False) -> dict[str, Route]:
-        """The routes by path; ``health_only`` leaves out ``/v1``."""
+        """The routes by path; ``health_only`` leaves out what decides."""
         waiting = self._waiting
         if waiting is None:
             deciding = (
@@ -81,6 +88,10 @@ class DecisionApi:
                 Route("/v1/check/batch", later={"POST": waiting.batch}),
                 Route("/v1/refund", later={"POST": waiting.refund}),
             )
+        proxies = (
+            Route(ENVOY, asking=self._authz.envoy, beside=HTTP_DUE_MAX - 1),
+            Route(NGINX, asking=self._authz.nginx, beside=HTTP_DUE_MAX - 1),
+        )
         operating = (
             Route("/livez", {"GET": self.live}, guarded=False),
             Route("/readyz", {"GET": self.ready}, guarded=False),
@@ -89,7 +100,7 @@ class DecisionApi:
             if self._peers is None
             else Route("/metrics", later={"GET": self.metrics_later}, guarded=False),
         )
-        return {route.path: route for route in (operating if health_only else deciding + operating)}
+        return {route.path: route for route in (operating if health_only else deciding + proxies + operating)}
 
     # ------------------------------------------------------------------ checks
 

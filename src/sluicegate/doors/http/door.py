@@ -13,6 +13,7 @@ from sluicegate.doors.http.protocol import HttpProtocol
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.http.site import Site
 from sluicegate.doors.http.stats import HttpStats
+from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
 
 __all__ = ["HttpDoor"]
@@ -21,8 +22,8 @@ __all__ = ["HttpDoor"]
 class HttpDoor:
     """``open_listener(address, door.protocol_factory)`` serves it; ``await door.connections.drain(s)`` ends it.
 
-    ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for ``ready``, ``metrics`` and ``peers``.
-    ``health_only``: serve liveness, readiness and metrics, and nothing that asks for the API token: all of ``/v1``. ``paths``: those to
+    ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for the other arguments.
+    ``health_only``: serve liveness, readiness and metrics, and nothing that asks for the API token: what decides. ``paths``: those to
     serve; None: all.
     """
 
@@ -36,6 +37,8 @@ class HttpDoor:
         peers: Peers | None = None,
         headers: RateHeaders | None = None,
         settings: HttpSettings | None = None,
+        refusals: Refusals | None = None,
+        nginx_deny_status: int = 403,
         namespace: str = "default",
         health_only: bool = False,
         paths: Container[str] | None = None,
@@ -50,6 +53,8 @@ class HttpDoor:
             ready=ready,
             metrics=metrics,
             peers=peers,
+            refusals=refusals,
+            nginx_deny_status=nginx_deny_status,
             namespace=namespace,
         )
         routes = {

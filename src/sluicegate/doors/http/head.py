@@ -17,7 +17,7 @@ try:
 except ImportError as error:
     raise MissingExtra("server", "the HTTP decision API") from error
 
-__all__ = ["CHUNKED", "BadHead", "Head", "essence", "parse_head"]
+__all__ = ["CHUNKED", "BadHead", "Head", "Subrequest", "essence", "parse_head", "parse_subrequest"]
 
 CHUNKED: Final = -1
 """The ``length`` of a body that comes in chunks."""
@@ -63,8 +63,34 @@ class Head:
         self.expect = _expect(fields, http10=self.http10)
         if b"host" in doubled or (b"host" not in first and not self.http10):
             raise BadHead(400, f"a request has exactly one Host field, this one has {fields.count(b'host')}")
-        if first.get(b"content-encoding", b"identity") != b"identity" or b"content-encoding" in doubled:
+        self._check_coding(fields)
+
+    def _check_coding(self, fields: _Fields) -> None:
+        if fields.first.get(b"content-encoding", b"identity") != b"identity" or b"content-encoding" in fields.doubled:
             raise BadHead(415, "Content-Encoding: request bodies are taken uncompressed only")
+
+
+class Subrequest(Head):
+    """The head of a request in which a proxy asks about another one, whose header fields it passes on.
+
+    ``lines``: all of them, names in lower case, lines of one name in their order. A body is the other request's, if it is there at
+    all, so that its coding does not matter.
+    """
+
+    __slots__ = ("lines",)
+
+    def __init__(self, fields: _Fields, parser: HttpRequestParser) -> None:
+        super().__init__(fields, parser)
+        self.lines: list[tuple[bytes, bytes]] = list(fields.first.items())
+        for name, values in fields.doubled.items():
+            self.lines += [(name, value) for value in values]
+
+    def values(self, name: bytes) -> list[bytes]:
+        """The values of a field, in their order."""
+        return [value for own, value in self.lines if own == name]
+
+    def _check_coding(self, fields: _Fields) -> None:
+        pass
 
 
 class _Fields:
@@ -113,6 +139,15 @@ def essence(raw: bytes, fields_max: int) -> bytes:
 
 def parse_head(raw: bytes, fields_max: int) -> Head:
     """Read a whole head, its closing blank line included. Raises BadHead."""
+    return Head(*_parsed(raw, fields_max))
+
+
+def parse_subrequest(raw: bytes, fields_max: int) -> Subrequest:
+    """``parse_head``, for one in which a proxy asks about another request."""
+    return Subrequest(*_parsed(raw, fields_max))
+
+
+def _parsed(raw: bytes, fields_max: int) -> tuple[_Fields, HttpRequestParser]:
     # A client that sent one line end too many after its last body is forgiven (RFC 9112, section 2.2).
     raw = raw.removeprefix(b"\r\n")
     lines = raw.count(b"\r\n")
@@ -134,7 +169,7 @@ def parse_head(raw: bytes, fields_max: int) -> Head:
         raise BadHead(400, f"the request head is malformed: {error}") from None
     if not fields.done:
         raise BadHead(400, "the request head is malformed")
-    return Head(fields, parser)
+    return fields, parser
 
 
 def _version(parser: HttpRequestParser) -> str:

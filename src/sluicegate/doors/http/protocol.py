@@ -21,6 +21,7 @@ reset, which can destroy the answer before the peer has read it.
 from __future__ import annotations
 
 import asyncio
+import socket
 from enum import IntEnum
 from typing import Final, cast
 
@@ -57,7 +58,7 @@ class HttpProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_beginning", "_chunks", "_closing", "_discarded", "_due", "_eof", "_head", "_held", "_need", "_paused", "_phase", "_rest",
-        "_settings", "_site", "_transport", "_unread", "deadline_s",
+        "_peer", "_settings", "_site", "_transport", "_unread", "deadline_s",
     )  # fmt: skip
 
     _transport: asyncio.Transport
@@ -77,6 +78,7 @@ class HttpProtocol(asyncio.Protocol):
         """The peer has sent, or is sending, what will not be read: the end of the connection needs to linger."""
         self._phase = _Phase.IDLE
         self._closing = False
+        self._peer: str | None = None
         self._paused = False
         self._eof = False
         self._discarded = 0
@@ -88,6 +90,13 @@ class HttpProtocol(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         connections = self._site.connections
         connections.add(self)
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self._peer = name[0]
+        elif (sock := transport.get_extra_info("socket")) is not None and sock.family != socket.AF_UNIX:
+            # A TCP peer that is gone already has no address; it must not pass for one on a Unix socket.
+            self.abort()
+            return
         if len(connections) > self._settings.connections_max:
             self._site.stats.connections_refused += 1
             reply = problem_reply(503, problem(503, "too many connections"), "Retry-After: 1\r\n")
@@ -195,7 +204,7 @@ class HttpProtocol(asyncio.Protocol):
                     self._check_partial_head(data, pos)
                     break
                 raw = data[pos:stop]
-                head = known(raw) or site.learn(raw)
+                head = known(raw) or site.learn(raw, self._peer)
                 if self._due and self._must_wait(head, out):
                     break
                 pos = stop

@@ -10,6 +10,7 @@ from sluicegate.doors.http.respond import Reply, json_reply, problem_reply
 from sluicegate.doors.http.schema import Check
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.problem import FieldError, problem, temporary_reduced_capacity
+from sluicegate.doors.refusals import Refusals
 from sluicegate.errors import InvalidRequest, ReceiptUnknown, StoreError
 from sluicegate.limiter.decision import Decision
 
@@ -19,7 +20,8 @@ __all__ = ["Replies", "store_down"]
 class Replies:
     """Writes answers and counts what was bad about requests."""
 
-    def __init__(self, headers: RateHeaders, stats: HttpStats, clock: Clock) -> None:
+    def __init__(self, headers: RateHeaders, stats: HttpStats, clock: Clock, refusals: Refusals) -> None:
+        self._refusals = refusals
         self._headers = headers
         self._stats = stats
         self._clock = clock
@@ -30,15 +32,14 @@ class Replies:
         lines = self._headers.block(decision, self._clock.now_us() if self._headers.needs_now else 0).decode("ascii")
         if status == 503:
             return problem_reply(503, temporary_reduced_capacity(decision), lines)
-        return json_reply(status, check_document(decision, check).encode(), lines)
+        return json_reply(status, check_document(decision, check, self._refusals).encode(), lines)
 
-    @staticmethod
-    def item(check: Check, decision: Decision) -> str:
+    def item(self, check: Check, decision: Decision) -> str:
         """The answer to one item of a batch, its status included."""
         status = check_status(decision, check)
         if status == 503:
             return temporary_reduced_capacity(decision).decode()
-        return f'{{"status":{status},{check_document(decision, check)[1:]}'
+        return f'{{"status":{status},{check_document(decision, check, self._refusals)[1:]}'
 
     def batch(self, texts: list[str]) -> Reply:
         """The answer to a batch."""

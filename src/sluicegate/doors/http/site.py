@@ -5,12 +5,13 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeAlias
 
 from sluicegate.bounds import HTTP_HEAD_MEMO_BYTES_MAX, HTTP_HEADS_MEMO_MAX
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
-from sluicegate.doors.http.head import BadHead, Head, essence, parse_head
+from sluicegate.doors.http.head import BadHead, Head, Subrequest, essence, parse_head, parse_subrequest
 from sluicegate.doors.http.memo import Memo
 from sluicegate.doors.http.respond import Reply, date_line, problem_reply
 from sluicegate.doors.http.settings import HttpSettings
@@ -18,7 +19,7 @@ from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.problem import problem
 from sluicegate.errors import InternalError
 
-__all__ = ["Answer", "Handler", "KnownHead", "LaterHandler", "Route", "Site"]
+__all__ = ["Answer", "Asking", "Handler", "KnownHead", "LaterHandler", "Route", "Site"]
 
 Handler: TypeAlias = Callable[[bytes], Reply]
 """Answers one request, given its body. Synchronous, and must not block for longer than a decision takes."""
@@ -28,6 +29,12 @@ Answer: TypeAlias = Callable[[Reply], None]
 
 LaterHandler: TypeAlias = Callable[[bytes, Answer], None]
 """The same for an answer that may take time: it is given to ``Answer``, before this returns or later."""
+
+Asking: TypeAlias = Callable[[Subrequest, str | None, bytes, Answer], None]
+"""Answers a request that asks about another one, given its head, the address of who asks (None: a Unix socket) and its body."""
+
+TOKEN_FIELD: Final = b"x-sluicegate-token"
+"""Where a proxy that asks has the API token: ``Authorization`` is its client's."""
 
 _OTHER: Final = "other"
 
@@ -45,6 +52,8 @@ class Route:
     guarded: bool = True
     later: Mapping[str, LaterHandler] = field(default_factory=dict)
     beside: int = 0
+    asking: Asking | None = None
+    """Set: the route takes all methods and all that is below its path."""
 
     @property
     def methods(self) -> frozenset[str]:
@@ -94,22 +103,56 @@ class Site:
         self.date = date_line(clock.now_us())
         self.connections = Connections(interval_s=settings.sweep_s, on_tick=self._tick)
         self.heads: Memo[KnownHead] = Memo(HTTP_HEADS_MEMO_MAX, HTTP_HEAD_MEMO_BYTES_MAX)
+        self._asking = tuple((f"{path}/".encode(), route) for path, route in routes.items() if route.asking)
         self._clock = clock
         self._token = None if settings.api_token is None else settings.api_token.encode("ascii")
 
-    def learn(self, raw: bytes) -> KnownHead:
-        """The meaning of a head that is not in ``heads.young``. Raises BadHead."""
+    def learn(self, raw: bytes, peer: str | None) -> KnownHead:
+        """The meaning of a head that is not in ``heads.young``, for requests of ``peer``. Raises BadHead."""
         known = self.heads.recall(raw)
         if known is None:
             settings = self.settings
             if len(raw) > settings.head_bytes_max:
                 raise BadHead(431, f"the request head is larger than {settings.head_bytes_max} bytes")
+            asking = self._ask(raw, peer)
+            if asking is not None:
+                return asking
             core = essence(raw, settings.fields_max)
             known = self.heads.recall(core)
             if known is None:
                 known = self._route(parse_head(raw, settings.fields_max))
                 self.heads.remember(core, known)
             self.heads.remember(raw, known)
+        return known
+
+    def _ask(self, raw: bytes, peer: str | None) -> KnownHead | None:
+        """The meaning of a head that asks about another request; None where it does not.
+
+        It is not remembered: all of its fields count, and who asks.
+        """
+        line = raw[: raw.find(b"\r\n", 2)]
+        if not any(path[:-1] in line for path, _ in self._asking):
+            return None
+        head = parse_subrequest(raw, self.settings.fields_max)
+        target = head.path.encode("latin-1") + b"/"
+        for path, route in self._asking:
+            # The target of OPTIONS may be an asterisk, for the server as a whole.
+            if not (target.startswith(path) or target == path[:-1] + b"*/"):
+                continue
+            return self._asking_about(head, route, peer)
+        return None
+
+    def _asking_about(self, head: Subrequest, route: Route, peer: str | None) -> KnownHead:
+        counts = self.stats.requests[route.path]
+        if not self._is_token(b"".join(head.values(TOKEN_FIELD))):
+            refusal = problem_reply(401, problem(401, "this path needs X-Sluicegate-Token with the API token"))
+            return KnownHead(head, route.path, lambda _body: refusal, counts, cut=head.expect)
+        if head.length > self.settings.body_bytes_max:
+            return KnownHead(head, route.path, self._too_large, counts, cut=True)
+        known = KnownHead(head, route.path, _answers_later, counts, cut=False)
+        assert route.asking is not None
+        known.later = partial(route.asking, head, peer)
+        known.beside = 0 if head.expect else route.beside
         return known
 
     def _route(self, head: Head) -> KnownHead:
@@ -145,7 +188,10 @@ class Site:
         if self._token is None:
             return True
         scheme, _, given = (authorization or b"").partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
+        return scheme.lower() == b"bearer" and self._is_token(given.strip())
+
+    def _is_token(self, given: bytes) -> bool:
+        return self._token is None or hmac.compare_digest(given, self._token)
 
     def _too_large(self, _body: bytes) -> Reply:
         self.stats.bad_requests["too_large"] += 1

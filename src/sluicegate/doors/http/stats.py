@@ -6,7 +6,18 @@ from typing import Final
 
 __all__ = ["BAD_KINDS", "ROUTES", "HttpStats"]
 
-ROUTES: Final = ("/v1/check", "/v1/check/batch", "/v1/refund", "/livez", "/readyz", "/healthz", "/metrics", "other")
+ROUTES: Final = (
+    "/v1/check",
+    "/v1/check/batch",
+    "/v1/refund",
+    "/authz/envoy",
+    "/authz/nginx",
+    "/livez",
+    "/readyz",
+    "/healthz",
+    "/metrics",
+    "other",
+)
 """The route labels: bounded, never a path that a client made up."""
 
 BAD_KINDS: Final = ("head", "body", "too_large", "json", "field")

@@ -1,0 +1,155 @@
+"""Proxies that ask before they forward: Envoy's ext_authz in HTTP mode, and nginx's auth_request.
+
+    /authz/envoy/**   method and path are those of the request line; what the client sent stands behind ``/authz/envoy``
+    /authz/nginx      method and path come in X-Original-Method and X-Original-URI, which the proxy sets
+
+The other fields are what the proxy passes on of its client's. Identity comes from them by the rules' settings, as for any peer: the proxy
+is the peer, and what it says of its client counts where it is trusted. Nothing in a query or a field configures the door.
+
+An answer that lets the request pass is 200. A refusal is what the client is to get: 429, or 503 for a rule that fails closed. nginx knows
+two refusals only, 401 and 403, and takes everything else for a fault, so it is given a status of the operator's choice and the true
+one in X-Sluicegate-Status. To it a request that cannot be decided (its path is too long) is a refusal as well: clients can make such
+requests, and a proxy that is told to let pass what it gets no answer for would let them pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+from sluicegate.clock import Clock
+from sluicegate.doors.headers import RateHeaders
+from sluicegate.doors.http.faults import fault_reply
+from sluicegate.doors.http.head import Subrequest
+from sluicegate.doors.http.replies import store_down
+from sluicegate.doors.http.respond import Reply, problem_reply
+from sluicegate.doors.http.site import TOKEN_FIELD, Answer
+from sluicegate.doors.http.stats import HttpStats
+from sluicegate.doors.problem import problem
+from sluicegate.doors.refusals import Refusals, bad_request, too_many_held
+from sluicegate.doors.refusals import Reply as Refusal
+from sluicegate.errors import InvalidRequest, StoreError
+from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.stores.base import AsyncStore, Receipt
+
+__all__ = ["DENY_STATUSES", "ENVOY", "NGINX", "Authz"]
+
+ENVOY: Final = "/authz/envoy"
+NGINX: Final = "/authz/nginx"
+
+DENY_STATUSES: Final = (403, 401, 429)
+"""What nginx may be told on a refusal: auth_request knows 403 and 401; programs of its own (Lua, njs) can do with 429."""
+
+_METHOD: Final = b"x-original-method"
+_URI: Final = b"x-original-uri"
+_OWN: Final = frozenset((_METHOD, _URI, TOKEN_FIELD))
+
+_Told: TypeAlias = Callable[[Refusal, str], Reply]
+"""The answer to a refusal, given its rate headers."""
+
+
+class Authz:
+    """Handlers for ``Route.asking``. Every request is answered exactly once, within the store's deadline."""
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        headers: RateHeaders,
+        refusals: Refusals,
+        stats: HttpStats,
+        clock: Clock,
+        *,
+        nginx_deny_status: int = 403,
+    ) -> None:
+        self._limiter = limiter
+        self._headers = headers
+        self._refusals = refusals
+        self._stats = stats
+        self._clock = clock
+        self._deny_status = nginx_deny_status
+        # The loop itself refers to tasks only weakly.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def envoy(self, head: Subrequest, peer: str | None, _body: bytes, answer: Answer) -> None:
+        """``/authz/envoy/**``."""
+        self._ask(ENVOY, head, (head.method, head.path[len(ENVOY) :] or "/"), peer, answer, _as_it_is)
+
+    def nginx(self, head: Subrequest, peer: str | None, _body: bytes, answer: Answer) -> None:
+        """``/authz/nginx``."""
+        methods, targets = head.values(_METHOD), head.values(_URI)
+        if len(methods) != 1 or len(targets) != 1 or not targets[0].startswith((b"/", b"*")):
+            detail = (
+                "the proxy must set X-Original-Method to $request_method and X-Original-URI to $request_uri, once each"
+            )
+            answer(problem_reply(400, problem(400, detail)))
+            return
+        asked = methods[0].decode("latin-1"), targets[0].decode("latin-1")
+        self._ask(NGINX, head, asked, peer, answer, self._for_nginx)
+
+    def _ask(
+        self, route: str, head: Subrequest, asked: tuple[str, str], peer: str | None, answer: Answer, told: _Told
+    ) -> None:
+        method, target = asked
+        hosts = head.values(b"host")
+        try:
+            facts = self._limiter.resolver.facts(
+                method,
+                # To a server a fragment is no part of the path, if it takes one at all.
+                target.partition("#")[0],
+                hosts[0].decode("latin-1") if hosts else None,
+                [line for line in head.lines if line[0] not in _OWN],
+                peer,
+            )
+            self._limiter.submit(facts, partial(self._decided, route, answer, told))
+        except InvalidRequest as error:
+            answer(told(bad_request(error), ""))
+        except StoreError as error:
+            answer(store_down(error))
+
+    def _decided(self, route: str, answer: Answer, told: _Told, decision: Decision) -> None:
+        try:
+            reply = self._reply(decision, told)
+        except Exception:  # noqa: BLE001 - a fault of ours must not leave the proxy without an answer
+            reply = fault_reply(self._stats, route)
+        answer(reply)
+
+    def _reply(self, decision: Decision, told: _Told) -> Reply:
+        if decision.allowed and decision.delay_us:
+            # The proxy waits for an answer and for nothing else; a request is not held here.
+            self._give_back(decision)
+            decision = too_many_held(decision)
+        said = self._refusals.told(decision)
+        lines = self._headers.block(said, self._clock.now_us() if self._headers.needs_now else 0).decode("ascii")
+        return (200, lines, b"") if said.allowed else told(self._refusals.reply(said), lines)
+
+    def _for_nginx(self, refusal: Refusal, lines: str) -> Reply:
+        status, lines, body = _as_it_is(refusal, lines)
+        return self._deny_status, f"{lines}X-Sluicegate-Status: {status}\r\n", body
+
+    # ------------------------------------------------------------------ charges of what is refused after all
+
+    def _give_back(self, decision: Decision) -> None:
+        receipts = () if decision.degraded else decision.receipts()
+        store = self._limiter.store
+        if isinstance(store, AsyncStore):
+            task = asyncio.get_running_loop().create_task(self._refund(store, receipts))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            store.refund(receipts)
+
+    @staticmethod
+    async def _refund(store: AsyncStore, receipts: Sequence[Receipt]) -> None:
+        try:
+            await store.arefund(receipts)
+        except StoreError:
+            # What stays charged has been decided; the store's own counters tell of the failure.
+            return
+
+
+def _as_it_is(refusal: Refusal, lines: str) -> Reply:
+    status, content_type, body = refusal
+    return status, f"Content-Type: {content_type}\r\nCache-Control: no-store\r\n{lines}", body
