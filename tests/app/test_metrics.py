@@ -25,7 +25,9 @@ LOGIN = Facts(method="POST", path="/login", ip="203.0.113.9")
 @pytest.fixture
 async def application(rules: Path) -> Application:
     """Everything composed, nothing listening."""
-    settings = Settings(rules=rules, gateway=LOOPBACK, api=LOOPBACK, health=LOOPBACK, upstreams=("http://127.0.0.1:9",))
+    settings = Settings(
+        rules=rules, gateway=LOOPBACK, api=LOOPBACK, health=LOOPBACK, grpc=LOOPBACK, upstreams=("http://127.0.0.1:9",)
+    )
     application = build(settings, rules, ManualClock())
     application.start_gateway(settings.upstreams)
     return application

@@ -21,7 +21,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 Start = Callable[..., Any]
-UP = ("up", "--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0")
+UP = ("up", "--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 
 
 def test_up_shows_itself_at_work(start: Start, require_program: Callable[[str], str]) -> None:
@@ -57,10 +57,10 @@ def test_up_prints_where_everything_is(start: Start) -> None:
     """There is one line per listener, one for the rules, and one for the roles that are not built."""
     server = start(*UP)
     text = server.out.read_text()
-    for name in ("gateway", "api", "demo"):
+    for name in ("gateway", "api", "grpc", "demo"):
         assert re.search(rf"^{name} +http://127\.0\.0\.1:\d+$", text, re.MULTILINE), text
     assert f"rules    {server.directory / '.sluicegate' / 'rules.yaml'} (4 rules" in text
-    assert "grpc, control: not in this version, not opened" in text
+    assert "control: not in this version, not opened" in text
 
 
 def test_start_is_logged_with_the_version_of_the_rules(start: Start) -> None:

@@ -32,7 +32,12 @@ def test_defaults(sluicegate: Run, served: list[Settings]) -> None:
     """Without flags ``up`` listens on loopback, with the demo backend and the memory store."""
     assert sluicegate("up").status == 0
     assert served == [
-        Settings(gateway=Address("127.0.0.1", 8080), api=Address("127.0.0.1", 8081), not_built=("grpc", "control"))
+        Settings(
+            gateway=Address("127.0.0.1", 8080),
+            api=Address("127.0.0.1", 8081),
+            grpc=Address("127.0.0.1", 8082),
+            not_built=("control",),
+        )
     ]
     assert served[0].demo
 

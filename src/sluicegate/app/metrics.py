@@ -20,6 +20,8 @@ from sluicegate.app.status import Status
 from sluicegate.app.store_metrics import store_metrics
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.gateway import Gateway
+from sluicegate.doors.grpc.calls import CODES
+from sluicegate.doors.grpc.door import GrpcDoor
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.limiter.limiter import Limiter
 
@@ -29,11 +31,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics(Collector):
-    """Reads everything there is. ``doors`` and ``gateway`` are filled in as they are composed."""
+    """Reads everything there is. ``doors``, ``gateway`` and ``grpc`` are filled in as they are composed."""
 
     def __init__(self, rules: RulesState, limiter: Limiter, status: Status) -> None:
         self.doors: dict[str, HttpDoor] = {}
         self.gateway: Gateway | None = None
+        self.grpc: GrpcDoor | None = None
         self._rules = rules
         self._limiter = limiter
         self._status = status
@@ -56,6 +59,8 @@ class Metrics(Collector):
             yield from _http(self.doors)
         if self.gateway is not None:
             yield from _gateway(self.gateway)
+        if self.grpc is not None:
+            yield from _grpc(self.grpc)
 
     def _process(self) -> Iterator[Metric]:
         build = {"version": version("sluicegate"), "python": platform.python_version()}
@@ -129,6 +134,27 @@ _HTTP: dict[str, tuple[str, str]] = {
     "batch_items": ("batch_items", "Checks that came in batches"),
     "internal_errors": ("internal_errors", "Faults of this program, answered 500"),
     "connections_refused": ("connections_refused", "Connections above the limit"),
+    "received_bytes": ("bytes_in", "Bytes read from clients"),
+    "sent_bytes": ("bytes_out", "Bytes written to clients"),
+}
+
+
+def _grpc(door: GrpcDoor) -> Iterator[Metric]:
+    stats = door.stats
+    calls = {(method, CODES[code]): n for method, counts in stats.calls.items() for code, n in counts.copy().items()}
+    yield _labelled("grpc_calls", "Answers by method and status code", ("method", "code"), calls)
+    yield _gauge("grpc_connections", "Connections open", len(door.connections))
+    yield _labelled("grpc_timeouts", "Calls and connections ended for want of time", ("phase",), stats.timeouts)
+    for metric, (field, text) in _GRPC.items():
+        yield _counter(f"grpc_{metric}", text, getattr(stats, field))
+
+
+_GRPC: dict[str, tuple[str, str]] = {
+    "cancelled": ("cancelled", "Calls given up by their client before they were answered"),
+    "protocol_errors": ("protocol_errors", "Connections ended for breaking HTTP/2 or flooding"),
+    "connections_refused": ("connections_refused", "Connections above the limit"),
+    "connections_aged": ("aged", "Connections ended for their age"),
+    "internal_errors": ("internal_errors", "Faults of this program"),
     "received_bytes": ("bytes_in", "Bytes read from clients"),
     "sent_bytes": ("bytes_out", "Bytes written to clients"),
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sluicegate.bounds import FLEET_NODES_MAX, RETRY_JITTER_S_MAX, WORKERS_MAX
 from sluicegate.doors.gateway.settings import Settings as Proxying
+from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.http.authz import DENY_STATUSES
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
@@ -35,8 +36,9 @@ class Settings:
     ``nodes``: the least number of processes that are assumed to share the limits; each divides by as many at least while the store
     is down.
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
-    ``gateway``, ``api``, ``health``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
-    gateway, starts the demo backend. ``not_built``: roles that were asked for and are not in this version.
+    ``gateway``, ``api``, ``health``, ``grpc``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
+    gateway, starts the demo backend. ``not_built``: roles that were asked for and are not in this version;
+    ``not_installed``: those that need an extra which is not there. ``calling``: the gRPC listener's settings.
     ``authz_nginx_deny_status``: the status with which ``/authz/nginx`` refuses.
     ``retry_jitter_s``: refused clients are told to come back up to this many whole seconds later than they may.
     ``drain_delay_s``: after SIGTERM, how long to go on accepting while ``/readyz`` says no; ``drain_timeout_s``: how long requests
@@ -52,16 +54,19 @@ class Settings:
     gateway: Address | None = None
     api: Address | None = None
     health: Address | None = None
+    grpc: Address | None = None
     upstreams: tuple[str, ...] = ()
     headers: str = "x-ratelimit"
     retry_jitter_s: float = 0.0
     proxying: Proxying = field(default_factory=Proxying)
     serving: HttpSettings = field(default_factory=HttpSettings)
+    calling: GrpcSettings = field(default_factory=GrpcSettings)
     authz_nginx_deny_status: int = 403
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 10.0
     log_format: str = "auto"
     not_built: tuple[str, ...] = ()
+    not_installed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.workers <= WORKERS_MAX:
@@ -84,6 +89,10 @@ class Settings:
         if self.api is not None and not self.api.is_loopback and not self.serving.api_token:
             raise ConfigurationError(
                 f"the decision API at {self.api} can be reached from other machines: set --api-token (or SLUICEGATE_API_TOKEN)"
+            )
+        if self.grpc is not None and not self.grpc.is_loopback and not self.calling.token:
+            raise ConfigurationError(
+                f"the gRPC listener at {self.grpc} can be reached from other machines: set --api-token (or SLUICEGATE_API_TOKEN)"
             )
 
     @property

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from sluicegate.app.run import run
 from sluicegate.app.settings import Settings, default_store
 from sluicegate.cli.options import AddressType, DurationType, config_option, flag, option
 from sluicegate.doors.gateway.settings import Settings as Proxying
+from sluicegate.doors.grpc.door import is_installed
+from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.headers import DIALECTS
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
@@ -28,6 +31,7 @@ _DURATION = DurationType()
 _PATH = click.Path(path_type=Path)
 _PROXY_DEFAULTS = Proxying()
 _API_DEFAULTS = HttpSettings()
+_GRPC_DEFAULTS = GrpcSettings()
 
 _PROXY_FLAGS: tuple[tuple[str, str, str], ...] = (
     ("header-timeout", "header_timeout_s", "For a request's head to arrive; then 408."),
@@ -73,6 +77,18 @@ _API_FLAGS: tuple[tuple[str, str, str], ...] = (
     ("api-body", "body_s", "For a request's body to arrive after its head; then 408."),
     ("api-write", "write_s", "For a client to take its answer; then it is cut off."),
     ("api-linger", "linger_s", "For what a client still sends after an early answer to be thrown away."),
+)
+_GRPC_FLAGS: tuple[tuple[str, str, str], ...] = (
+    ("grpc-message-bytes-max", "message_bytes_max", "Bytes of one gRPC message; beyond it RESOURCE_EXHAUSTED."),
+    ("grpc-streams-max", "streams_max", "Calls under way on one gRPC connection; a stream beyond it is refused."),
+    ("grpc-connections-max", "connections_max", "gRPC connections at once; beyond it a new one is told to go away."),
+    ("grpc-preface", "preface_s", "For a gRPC client's first settings to arrive."),
+    ("grpc-request", "request_s", "For a gRPC call to arrive in full; then DEADLINE_EXCEEDED."),
+    ("grpc-write", "write_s", "Without a gRPC client taking any of its answers; then it is cut off."),
+    ("grpc-idle", "idle_s", "Silence allowed on a gRPC connection."),
+    ("grpc-age", "age_s", "How long a gRPC connection lives, a tenth more or less; 0: for ever."),
+    ("grpc-age-grace", "age_grace_s", "For the last calls of a gRPC connection that has lived so long."),
+    ("grpc-linger", "linger_s", "For what a gRPC client still sends after our last word to be thrown away."),
 )
 
 
@@ -168,11 +184,17 @@ def _api_options() -> Callable[[Function], Function]:
     )
 
 
+def _grpc_options() -> Callable[[Function], Function]:
+    flags = [_setting(name, getattr(_GRPC_DEFAULTS, field), field, text) for name, field, text in _GRPC_FLAGS]
+    return _all_of(*flags)
+
+
 @click.command()
 @_common_options()
 @_address("gateway", "127.0.0.1:8080", "Listener of the gateway.")
 @_api_options()
-@_address("grpc", "127.0.0.1:8082", "Listener of the gRPC API (not in this version: not opened).")
+@_address("grpc", "127.0.0.1:8082", "Listener of Envoy's rate limit service.")
+@_grpc_options()
 @_address("control", "127.0.0.1:8090", "Listener of the rules service (not in this version: not opened).")
 @option(
     "upstream",
@@ -181,19 +203,23 @@ def _api_options() -> Callable[[Function], Function]:
     help="Backend behind the gateway, may be repeated. Without it a demo backend.",
 )
 @_proxy_options()
-def up(grpc: Address, control: Address, **values: Any) -> int:
+def up(control: Address, **values: Any) -> int:
     """Run everything on one machine: gateway, decision API and, without --upstream, a demo backend."""
-    del grpc, control
-    return run(_settings(values, not_built=("grpc", "control")))
+    del control
+    asked = click.get_current_context().get_parameter_source("grpc") is not ParameterSource.DEFAULT
+    if asked or is_installed():
+        return run(_settings(values, not_built=("control",)))
+    return run(_settings({**values, "grpc": None}, not_built=("control",), not_installed=("grpc",)))
 
 
 @click.command()
 @_common_options()
 @_api_options()
-@option("grpc", type=_ADDRESS, metavar="HOST:PORT", help="Listener of the gRPC API (not in this version: not opened).")
-def serve(grpc: Address | None, **values: Any) -> int:
-    """Run the decision API only."""
-    return run(_settings(values, not_built=() if grpc is None else ("grpc",)))
+@_address("grpc", None, "Listener of Envoy's rate limit service; without it there is none.")
+@_grpc_options()
+def serve(**values: Any) -> int:
+    """Run the decision API only, over HTTP and, with --grpc, for Envoy."""
+    return run(_settings(values))
 
 
 @click.command()
@@ -207,7 +233,7 @@ def gateway(**values: Any) -> int:
     return run(_settings(values))
 
 
-def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settings:
+def _settings(values: dict[str, Any], not_built: tuple[str, ...] = (), not_installed: tuple[str, ...] = ()) -> Settings:
     def made(kind: Callable[..., T], *tables: tuple[tuple[str, str, str], ...]) -> T:
         flags = {field: name for table in tables for name, field, _ in table}
         places = {field: name.replace("-", "_") for field, name in flags.items()}
@@ -227,14 +253,17 @@ def _settings(values: dict[str, Any], not_built: tuple[str, ...] = ()) -> Settin
         gateway=values.get("gateway"),
         api=values.get("api"),
         health=values.get("health"),
+        grpc=values.get("grpc"),
         upstreams=tuple(values.get("upstream", ())),
         headers=values["headers"],
         retry_jitter_s=values["retry_jitter"],
         authz_nginx_deny_status=values.get("authz_nginx_deny_status", 403),
         proxying=made(Proxying, _PROXY_FLAGS, _PROXY_SWITCHES),
         serving=made(partial(HttpSettings, api_token=values.get("api_token")), _API_FLAGS),
+        calling=made(partial(GrpcSettings, token=values.get("api_token")), _GRPC_FLAGS),
         drain_delay_s=values["drain_delay"],
         drain_timeout_s=values["drain_timeout"],
         log_format=values["log_format"],
         not_built=not_built,
+        not_installed=not_installed,
     )

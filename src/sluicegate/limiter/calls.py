@@ -80,6 +80,19 @@ class Calls(Core):
         """``check`` for charges that were put together from the rules in service, or from none (see ``SetPlanner``)."""
         return self._decide(self._live, plan, peek=peek)
 
+    def take_back(self, decision: Decision) -> None:
+        """Give back what a decision has just charged, for a door that cannot let the request proceed. Never raises, never waits on a loop.
+
+        Where the store fails it stays charged.
+        """
+        answer = decision.answer
+        receipts = decision.receipts()
+        if isinstance(answer, FallbackAnswer):
+            self._fallback.store.refund(answer.charged)
+            receipts = answer.reached
+        if receipts:
+            self._give_back(receipts, later=self._async is not None)
+
     def give_back(self, charges: Sequence[Charge]) -> tuple[Verdict, ...]:
         """Give back charges for which there is no receipt, as if they had been made just now; what the counters say afterwards.
 

@@ -20,6 +20,7 @@ from sluicegate.app.workers.messages import (
     from_worker,
 )
 from sluicegate.doors.gateway.settings import Settings as Proxying
+from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
 
@@ -32,14 +33,17 @@ SETTINGS = Settings(
     gateway=Address("::1", 8080),
     api=Address(path="/run/api.sock"),
     health=Address("127.0.0.1", 1),
+    grpc=Address("127.0.0.1", 2),
     upstreams=("http://127.0.0.1:1", "unix:/x"),
     headers="ietf",
     proxying=Proxying(via="", eject_after=0, tls_ca_file="/ca"),
     serving=HttpSettings(api_token="secret token", body_s=0.5),
+    calling=GrpcSettings(token="secret token", age_s=60.0),
     drain_delay_s=1.5,
     drain_timeout_s=2.5,
     log_format="json",
-    not_built=("grpc",),
+    not_built=("control",),
+    not_installed=("grpc",),
 )
 
 

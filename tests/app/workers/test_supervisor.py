@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 Start = Callable[..., Any]
 Until = Callable[..., None]
-UP = ("up", "--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0")
+UP = ("up", "--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 PATIENT = ("--store", "embedded://?timeout_ms=5000&max_memory_mb=32")
 LIMIT = 100
 HUNDRED = """\
@@ -213,7 +213,7 @@ def test_address_of_another_server(start: Start, rules: Path) -> None:
 
 def test_stop_during_the_start(start: Start, watch: Any, rules: Path) -> None:
     """A signal while workers are being started ends what is there, with exit status 0."""
-    listeners = ("--gateway", "unix:gateway.sock", "--api", "127.0.0.1:0")
+    listeners = ("--gateway", "unix:gateway.sock", "--api", "127.0.0.1:0", "--grpc", "unix:grpc.sock")
     server = start("up", *listeners, *PATIENT, "--workers", "2", "--rules", str(rules), ready=False)
     watched = watch(server)
     deadline = time.monotonic() + 20

@@ -91,13 +91,14 @@ class Supervisor:
         self._stack.callback(directory.close)
         self._directory = directory.path
         self._stack.callback(self._ports.close)
-        await self._ports.take({"gateway": given.gateway, "api": given.api, "health": given.health}, LISTEN_BACKLOG)
+        wanted = {"gateway": given.gateway, "api": given.api, "health": given.health, "grpc": given.grpc}
+        await self._ports.take(wanted, LISTEN_BACKLOG)
         demo = await self._open_demo()
         store = await self._open_store()
         found = self._ports.addresses.get
         self._settings = replace(
             given, rules=path, upstreams=demo or given.upstreams, store=store,
-            gateway=found("gateway"), api=found("api"), health=found("health"),
+            gateway=found("gateway"), api=found("api"), health=found("health"), grpc=found("grpc"),
         )  # fmt: skip
         self._stack.push_async_callback(self._end)
         numbers = range(1, given.workers + 1)

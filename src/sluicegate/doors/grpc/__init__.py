@@ -1,0 +1,1 @@
+"""Doors over gRPC: Envoy's rate limit service, version 3."""
