@@ -168,6 +168,7 @@ async def start() -> AsyncIterator[StartServer]:
         limiter: Any = None,
         health_only: bool = False,
         nginx_deny_status: int = 403,
+        ruleset: Any = None,
         **settings: Any,
     ) -> Server:
         clock = ManualClock()
@@ -182,6 +183,7 @@ async def start() -> AsyncIterator[StartServer]:
             headers=RateHeaders(headers),
             health_only=health_only,
             nginx_deny_status=nginx_deny_status,
+            ruleset=ruleset,
             settings=HttpSettings(**{"sweep_s": 0.02, **settings}),
         )
         listener = await open_listener(Address.parse(address), door.protocol_factory)

@@ -20,6 +20,7 @@ from sluicegate.doors.http.peers import Peers
 from sluicegate.doors.http.policies import InlinePolicies
 from sluicegate.doors.http.replies import Replies, store_down
 from sluicegate.doors.http.respond import Reply, json_reply
+from sluicegate.doors.http.ruleset import RulesetReplies
 from sluicegate.doors.http.schema import Check, Checks, PlainCheck, as_check
 from sluicegate.doors.http.site import Answer, Route
 from sluicegate.doors.http.stats import HttpStats
@@ -41,7 +42,8 @@ class DecisionApi:
     ``ready`` gives readiness and its JSON detail, ``metrics`` a content type and the exposition; both are called per
     request and must be quick. ``peers``: other processes that serve the same clients; None: there are none. ``namespace`` sets
     apart the inline counters of services that share a store. ``refusals``: what refused clients are told; None: by the rules, without
-    jitter. ``nginx_deny_status``: what nginx is told on a refusal, one of ``DENY_STATUSES``.
+    jitter. ``nginx_deny_status``: what nginx is told on a refusal, one of ``DENY_STATUSES``. ``ruleset``: the rules in
+    service as a document; None: the route is not there. It gives the same object while they are the same.
     """
 
     def __init__(
@@ -57,9 +59,11 @@ class DecisionApi:
         refusals: Refusals | None = None,
         namespace: str = "default",
         nginx_deny_status: int = 403,
+        ruleset: Callable[[], bytes] | None = None,
     ) -> None:
         self._limiter = limiter
         self._headers = headers
+        self._ruleset = None if ruleset is None else RulesetReplies(ruleset)
         self._ready = ready
         self._metrics = metrics
         self._peers = peers
@@ -92,6 +96,7 @@ class DecisionApi:
             Route(ENVOY, asking=self._authz.envoy, beside=HTTP_DUE_MAX - 1),
             Route(NGINX, asking=self._authz.nginx, beside=HTTP_DUE_MAX - 1),
         )
+        documents = () if self._ruleset is None else (self._ruleset.route,)
         operating = (
             Route("/livez", {"GET": self.live}, guarded=False),
             Route("/readyz", {"GET": self.ready}, guarded=False),
@@ -100,7 +105,9 @@ class DecisionApi:
             if self._peers is None
             else Route("/metrics", later={"GET": self.metrics_later}, guarded=False),
         )
-        return {route.path: route for route in (operating if health_only else deciding + proxies + operating)}
+        return {
+            route.path: route for route in (operating if health_only else deciding + documents + proxies + operating)
+        }
 
     # ------------------------------------------------------------------ checks
 

@@ -39,6 +39,7 @@ class HttpDoor:
         settings: HttpSettings | None = None,
         refusals: Refusals | None = None,
         nginx_deny_status: int = 403,
+        ruleset: Callable[[], bytes] | None = None,
         namespace: str = "default",
         health_only: bool = False,
         paths: Container[str] | None = None,
@@ -55,6 +56,7 @@ class HttpDoor:
             peers=peers,
             refusals=refusals,
             nginx_deny_status=nginx_deny_status,
+            ruleset=ruleset,
             namespace=namespace,
         )
         routes = {

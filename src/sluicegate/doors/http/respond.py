@@ -14,6 +14,8 @@ __all__ = ["CONTINUE", "Reply", "date_line", "frame", "json_reply", "problem_rep
 Reply: TypeAlias = tuple[int, str, bytes]
 """(status, header lines each closed by CRLF, body). Content-Length, Date and Connection are the protocol's."""
 
+_NOT_MODIFIED: Final = 304
+
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _START: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
@@ -22,11 +24,11 @@ _PROBLEM: Final = f"Content-Type: {problem.CONTENT_TYPE}\r\n"
 
 
 def frame(reply: Reply, date: str, *, close: bool, http10: bool, bodiless: bool) -> bytes:
-    """The whole response. ``bodiless``: the answer to HEAD, which has the length of the body it leaves out."""
+    """The whole response. ``bodiless``: the answer to HEAD, which has the length of the body it leaves out, as 304 has."""
     status, lines, body = reply
     connection = "Connection: close\r\n" if close else "Connection: keep-alive\r\n" if http10 else ""
     head = f"{_START[status]}{date}{lines}{connection}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
-    return head if bodiless else head + body
+    return head if bodiless or status == _NOT_MODIFIED else head + body
 
 
 def date_line(now_us: int) -> str:

@@ -52,6 +52,8 @@ class Route:
     guarded: bool = True
     later: Mapping[str, LaterHandler] = field(default_factory=dict)
     beside: int = 0
+    etag: Callable[[], str] | None = None
+    """The version of what GET gives, a quoted text; a client that has it is answered 304 without the body."""
     asking: Asking | None = None
     """Set: the route takes all methods and all that is below its path."""
 
@@ -167,7 +169,10 @@ class Site:
             # A client that waits for 100 Continue learns the refusal instead, and need not send the body.
             return KnownHead(head, name, lambda _body: reply, counts, cut=head.expect)
         method = "GET" if head.method == "HEAD" else head.method
-        known = KnownHead(head, name, route.handlers.get(method, _answers_later), counts, cut=False)
+        handler = route.handlers.get(method, _answers_later)
+        if route.etag is not None:
+            handler = _conditional(handler, route.etag, head.if_none_match)
+        known = KnownHead(head, name, handler, counts, cut=False)
         known.later = route.later.get(method)
         # 100 Continue must not come before the answers to earlier requests.
         known.beside = 0 if head.expect else route.beside
@@ -199,6 +204,21 @@ class Site:
 
     def _tick(self) -> None:
         self.date = date_line(self._clock.now_us())
+
+
+def _conditional(handler: Handler, etag: Callable[[], str], if_none_match: bytes | None) -> Handler:
+    """``handler`` with its version, and without its body for who has that version (RFC 9110 section 13.1.2)."""
+    given = (if_none_match or b"").decode("latin-1")
+    known = {tag.strip().removeprefix("W/") for tag in given.split(",")}
+
+    def conditional(body: bytes) -> Reply:
+        version = etag()
+        status, lines, content = handler(body)
+        if status == 200 and (version in known or known == {"*"}):
+            status = 304
+        return status, f"{lines}ETag: {version}\r\n", content
+
+    return conditional
 
 
 def _answers_later(_body: bytes) -> Reply:

@@ -1,0 +1,29 @@
+"""The document of the rules in service, made once for each rule set."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+from sluicegate.app.ruleset import ruleset_document
+from sluicegate.doors.headers import RateHeaders
+from sluicegate.limiter.engine import Engine
+from sluicegate.limiter.limiter import Limiter
+
+__all__ = ["RulesetSource"]
+
+
+class RulesetSource:
+    """Calling it gives the document, the same object while the rules are the same. ``store``: the URL of the store."""
+
+    def __init__(self, limiter: Limiter, headers: RateHeaders, store: str) -> None:
+        self._limiter = limiter
+        self._headers = headers
+        self._plain_keys = parse_qs(urlsplit(store).query).get("keys") == ["plain"]
+        self._made: tuple[Engine, bytes] | None = None
+
+    def __call__(self) -> bytes:
+        engine = self._limiter.engine
+        made = self._made
+        if made is None or made[0] is not engine:
+            made = self._made = (engine, ruleset_document(engine, self._headers, plain_keys=self._plain_keys))
+        return made[1]

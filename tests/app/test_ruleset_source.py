@@ -1,0 +1,30 @@
+"""The document of the rules in service."""
+
+from __future__ import annotations
+
+import json
+
+from sluicegate.app.ruleset_source import RulesetSource
+from sluicegate.doors.headers import RateHeaders
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.load import load_rules
+
+RULES = "version: 1\nrules:\n  - {name: api, per: [ip], quota: 5/minute}\n"
+
+
+def test_it_is_made_once_for_each_rule_set() -> None:
+    """The same object while the rules are the same, another one after an edit, with the new version."""
+    limiter = Limiter.from_rules(load_rules(RULES, "a"))
+    source = RulesetSource(limiter, RateHeaders(), "memory://")
+    first = source()
+    assert source() is first
+    limiter.apply(load_rules(RULES.replace("5/", "6/"), "b"))
+    assert source() is not first
+    assert json.loads(source())["digest"] == limiter.ruleset.digest != json.loads(first)["digest"]
+
+
+def test_how_subjects_stand_in_keys_is_told() -> None:
+    """The store's URL says whether subjects are digests or readable, and so does the document."""
+    limiter = Limiter.from_rules(load_rules(RULES, "a"))
+    for store, keys in (("redis://h/0", "digest"), ("redis://h/0?timeout_ms=9&keys=plain", "plain")):
+        assert json.loads(RulesetSource(limiter, RateHeaders(), store)())["keys"] == keys
