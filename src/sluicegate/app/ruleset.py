@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from sluicegate.algorithms import Ban, FixedWindow, SlidingLog, SlidingWindow, TokenBucket
-from sluicegate.bounds import CLOCK_BEHIND_US_MAX
+from sluicegate.bounds import CLOCK_BEHIND_US_MAX, HEADER_INTEGER_MAX, PATH_CHARS_MAX, SUBJECT_CHARS_MAX
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.limiter.compiled import CompiledRule
 from sluicegate.limiter.engine import Engine
@@ -55,6 +55,12 @@ def ruleset_document(engine: Engine, headers: RateHeaders, *, plain_keys: bool =
             "digest": ruleset.digest,
             "namespace": engine.namespace,
             "keys": "plain" if plain_keys else "digest",
+            "bounds": {
+                "clock_behind_us": CLOCK_BEHIND_US_MAX,
+                "header_integer": HEADER_INTEGER_MAX,
+                "path_chars": PATH_CHARS_MAX,
+                "subject_chars": SUBJECT_CHARS_MAX,
+            },
             "tag_dimensions": TAG_DIMENSIONS,
             "methods": sorted(METHODS),
             "script": {"digest": DECIDE_ONE.digest.decode(), "text": DECIDE_ONE.text.decode()},
@@ -88,16 +94,15 @@ def _carrier(source: Source) -> str:
 
 
 def _rule(compiled: CompiledRule, headers: RateHeaders) -> dict[str, object]:
-    rule = compiled.rule
+    rule, reason = compiled.rule, _why_ask(compiled)
     document: dict[str, object] = {
         "name": rule.name,
-        "match": _match(rule.match),
+        "match": _match(rule.match, whole=reason is None),
         "per": list(rule.per.dimensions),
         "first_of": rule.per.first_of,
         "on_missing": rule.per.on_missing.value,
         "on_store_failure": rule.on_store_failure.value,
     }
-    reason = _why_ask(compiled)
     if reason is not None:
         return {**document, "ask": reason}
     cost = rule.cost
@@ -150,6 +155,10 @@ def _why_ask(compiled: CompiledRule) -> str | None:
     rule = compiled.rule
     if isinstance(rule.cost, CostFrom):
         return "cost read from a header"
+    if rule.respond != "429":
+        return "respond"
+    if rule.penalty is not None:
+        return "penalty"
     if rule.match.ip or (rule.match.negate is not None and _holds_ip(rule.match.negate)):
         return "addresses in match"
     for dimension in rule.per.dimensions:
@@ -181,8 +190,11 @@ def _holds_ip(match: Match) -> bool:
     return bool(match.ip) or (match.negate is not None and _holds_ip(match.negate))
 
 
-def _match(match: Match) -> dict[str, object]:
-    """Only what restricts. Patterns of paths come with a regular expression (PCRE) for a normal form, ``""`` standing for ``/``."""
+def _match(match: Match, *, whole: bool = True) -> dict[str, object]:
+    """Only what restricts. Patterns of paths come with a regular expression (PCRE) for a normal form, ``""`` standing for ``/``.
+
+    Not ``whole``: may hold for more requests than the rule is for, and never for fewer.
+    """
     found: dict[str, Any] = {
         "methods": [method.upper() for method in match.methods],
         "path": [_path(parse_pattern(text)) for text in match.path],
@@ -197,7 +209,7 @@ def _match(match: Match) -> dict[str, object]:
     document: dict[str, object] = {name: value for name, value in found.items() if value}
     if match.authenticated is not None:
         document["authenticated"] = match.authenticated
-    if match.negate is not None:
+    if whole and match.negate is not None:
         document["not"] = _match(match.negate)
     return document
 
