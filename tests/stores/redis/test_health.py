@@ -124,6 +124,40 @@ async def test_a_server_that_comes_later(stores, decide: Decide, start_redis, fr
     await store.aclose()
 
 
+@pytest.mark.parametrize("trouble", ["no thread", "held up"])
+async def test_a_probe_in_trouble(
+    stores, decide: Decide, free_port: Callable[[], int], start_redis, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """A probe for which no thread is to be had, or whose thread is held up at its end, keeps no later one from being made."""  # T80
+    port = free_port()
+    store = stores(f"redis://127.0.0.1:{port}?keys=plain")
+    go = threading.Event()
+    begin, finish = threading.Thread.start, Errand._finish
+
+    def no_thread(thread: threading.Thread) -> None:
+        if thread.name == "sluicegate probe" and not go.is_set():
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    def held_up(errand: Errand) -> None:
+        if errand._name == "probe":
+            go.wait(10)
+        finish(errand)
+
+    if trouble == "no thread":
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+    else:
+        monkeypatch.setattr(Errand, "_finish", held_up)
+    await open_breaker(store, decide)
+    began = time.monotonic()
+    while time.monotonic() - began < (0.5 if store.stats.probes else 5):
+        await fails(store, decide)
+    start_redis("--port", str(port))
+    go.set()
+    assert await back_after(store, decide) < 2
+    await store.aclose()
+
+
 async def test_a_stopped_server(stores, decide: Decide, start_redis) -> None:
     """A server that is stopped costs a few deadlines and then nothing; when it goes on it is used within a second."""  # T77
     server = start_redis()

@@ -24,6 +24,8 @@ __all__ = ["Greet", "Node", "Surroundings"]
 _PROBE: Final = (b"EVAL", b"#!lua\nreturn 1", 0)
 """A script that writes nothing but may: a server that takes no writes refuses it, as one that is loading or full does."""
 
+_NOT_PROBED: Final = "no thread was to be had to probe it"
+
 
 Greet: TypeAlias = "Callable[[Node, Link, int], None]"
 """Asks a server that has returned, on this connection until the monotonic deadline, what must be known before decisions. Raises OSError, StoreError."""
@@ -45,7 +47,18 @@ class Node:
     ``settings``: how it is reached and called in messages.
     """
 
-    __slots__ = ("_greet", "_prober", "address", "breaker", "clock", "connected", "links", "settings", "stats")
+    __slots__ = (
+        "_greet",
+        "_probe_error",
+        "_prober",
+        "address",
+        "breaker",
+        "clock",
+        "connected",
+        "links",
+        "settings",
+        "stats",
+    )
 
     def __init__(self, settings: RedisSettings, surroundings: Surroundings) -> None:
         self.settings = settings
@@ -54,6 +67,7 @@ class Node:
         self.breaker = Breaker(self.clock, random)
         self.links = Links(self)
         self._prober = Errand("probe", self._probe)
+        self._probe_error: str | None = _NOT_PROBED
 
     def __repr__(self) -> str:
         return f"Node({self.address!r}, {self.breaker.state})"
@@ -71,7 +85,9 @@ class Node:
         self.stats.failed_fast += 1
         if breaker.take_probe():
             self.stats.probes += 1
-            self._prober.start()
+            # Told when the errand has ended altogether: an earlier word would let the next probe be asked for while this one is in
+            # its way, and nobody would report it.
+            self._prober.start(self._probed)
         return StoreError(f"Redis at {self.address} is down and nothing was sent to it; last: {breaker.error}")
 
     def failed(self, began_us: int, error: str) -> None:
@@ -148,4 +164,9 @@ class Node:
         except (StoreError, OSError) as failure:
             error = str(failure) or f"Redis at {self.address} does not answer a probe in time"
         finally:
-            self.breaker.probed(error)
+            self._probe_error = error
+
+    def _probed(self) -> None:
+        """A probe has ended, or could not begin."""
+        error, self._probe_error = self._probe_error, _NOT_PROBED
+        self.breaker.probed(error)
