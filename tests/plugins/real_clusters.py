@@ -184,7 +184,9 @@ class Cluster:
         role = self.ask(port, "ROLE") or [b""]
         if role[0] == b"slave":
             return role[3] == b"connected"
-        return role[0] == b"master"
+        # Until a replica has answered once its copy is not fed.
+        found = self.ask(port, "INFO", "replication") or b""
+        return role[0] == b"master" and found.count(b"state=") == found.count(b"state=online")
 
     # ------------------------------------------------------------------ what is done to it
 
@@ -227,6 +229,12 @@ class Cluster:
         assert self.ask(replica, "CLUSTER FAILOVER") == b"OK"
         until(lambda: (self.ask(replica, "ROLE") or [b""])[0] == b"master", "the replica does not take over")
         return replica
+
+    def wait_replicated(self, port: int, key: str) -> None:
+        """Wait until the replica has all that its master was sent so far. ``key`` is one of the master's, and is not touched."""
+        with redis.Redis(port=port, single_connection_client=True) as client:
+            client.set(f"{key}:replicated", 1)
+            assert client.wait(1, 8_000) == 1, "the replica does not follow"
 
     def kill(self, port: int) -> None:
         """End one server without a word."""

@@ -54,6 +54,12 @@ class Watched:
         found = self.ask(self.sentinels[0], "SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE, password=self._password)
         return int(found[1]) if found else 0
 
+    def wait_replicated(self) -> None:
+        """Wait until the replica has all that the master was sent so far."""
+        with redis.Redis(port=self.master.port, single_connection_client=True) as client:
+            client.set("replicated", 1)
+            assert client.wait(1, 8_000) == 1, "the replica does not follow"
+
     def fail_over(self) -> None:
         """Have the Sentinels make the replica the master."""
         assert self.ask(self.sentinels[0], "SENTINEL FAILOVER", SERVICE, password=self._password)
@@ -123,7 +129,14 @@ def watched(binary: str, folder: Path, password: str | None = None) -> Iterator[
                 ),
                 "the Sentinels do not see the replica",
             )
-        until(lambda: (found.ask(replica.port, "ROLE") or [b""] * 4)[3] == b"connected", "the replica is not in step")
+        # Until the replica has answered once its copy is not fed.
+        until(
+            lambda: (
+                (found.ask(master.port, "INFO", "replication") or {}).get("slave0", {}).get("state") == "online"
+                and (found.ask(replica.port, "ROLE") or [b""] * 5)[3:] > [b"connected", 0]
+            ),
+            "the replica is not in step",
+        )
         yield found
 
 

@@ -94,6 +94,8 @@ def test_the_master_is_killed_under_load(service) -> None:
     store = RedisStore(service.url().replace("timeout_ms=5000", "timeout_ms=200"))
     with Load(store) as load:
         load.wait_for(1_000)
+        synced = load.admitted
+        service.wait_replicated()
         service.kill(service.master)
         killed = time.monotonic()
         before = load.admitted
@@ -105,7 +107,8 @@ def test_the_master_is_killed_under_load(service) -> None:
     assert patient.decide_one([(RULE, "user:1", LIMIT - charged)]).admitted
     assert not patient.decide_one([(RULE, "user:1", 1)]).admitted
     patient.close()
-    assert lost <= 200
+    # Four replies may have been on their way.
+    assert lost <= before + 4 - synced
     assert resumed_s < 15
     assert all(error.transient for error in load.errors)
     assert service.named() == service.replica.port
