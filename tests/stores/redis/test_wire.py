@@ -457,3 +457,20 @@ async def test_tls(start_redis, free_port: Callable[[], int], tmp_path: Path) ->
     with pytest.raises(StoreError, match="no connection"):
         await stranger.adecide_one(ONE)
     await stranger.aclose()
+
+
+def test_tls_connections_that_lie_idle(start_redis, free_port: Callable[[], int], tmp_path: Path) -> None:
+    """The tickets a TLS server sends after the handshake do not make an unused connection look as if it were closed."""
+    key, certificate = _certificate(tmp_path)
+    port = free_port()
+    start_redis(
+        "--tls-port", str(port), "--tls-key-file", str(key), "--tls-cert-file", str(certificate),
+        "--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no",
+    )  # fmt: skip
+    store = RedisStore(f"rediss://127.0.0.1:{port}?timeout_ms=5000&keys=plain&ca_certs={certificate}")
+    node = store._core.router.node_of(0)
+    node.links.adopt(node.connect(node.clock.monotonic_us() + 5_000_000))
+    threading.Event().wait(0.05)
+    assert store.decide_one(ONE).verdicts()[0].remaining == 99
+    assert store.stats.connects == 1
+    store.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, cast
 
@@ -156,7 +157,17 @@ class Link:
         """Whether the idle connection is still open: a closed one can be read from, and so can one with stray data."""
         poller = select.poll()
         poller.register(self._sock, select.POLLIN)
-        return not poller.poll(0)
+        if not poller.poll(0):
+            return True
+        # Over TLS what has come may be the tickets that follow a handshake, which are read with the next reply and are no data.
+        self._sock.settimeout(0)
+        try:
+            self._sock.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            pass
+        return False
 
     def close(self) -> None:
         """Close the socket; nothing is sent."""

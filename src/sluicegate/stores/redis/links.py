@@ -82,9 +82,11 @@ class Links(Locked):
             return
         link.idle_since_us = self._node.clock.monotonic_us()
         self._idle.append(link)
-        # Whoever begins to wait looks at the idle ones after it is in line, so one of the two sees the other.
+        # Whoever begins to wait looks at the idle ones after it is in line, so one of the two sees the other; so does who closes.
         if self._waiters:
             self._serve_idle()
+        if self.closed:
+            self.close_idle()
 
     def adopt(self, link: Link) -> None:
         """Take in a connection that was made elsewhere."""
@@ -93,8 +95,11 @@ class Links(Locked):
         self.give(link)
 
     def close(self) -> None:
-        """Close all that are idle; those in use are closed when they are given back."""
-        self.closed = True
+        """Close all that are idle; those in use are closed when they are given back. Whoever waits is told."""
+        with self._lock:
+            self.closed = True
+            while self._waiters:
+                self._tell(self._closed_error())
         self.close_idle()
 
     def close_idle(self) -> None:
@@ -106,15 +111,19 @@ class Links(Locked):
                 return
 
     def _wait(self, deadline_us: int) -> Link:
-        if self.closed:
-            raise StoreError("the Redis store is closed", transient=False)
         waiter = _Waiter()
         with self._lock:
+            if self.closed:
+                raise self._closed_error()
             self._waiters.append(waiter)
             self._make_more()
             self._serve_idle()
         left_us = deadline_us - self._node.clock.monotonic_us()
-        waiter.served.acquire(timeout=max(left_us / US_PER_S, 0))
+        try:
+            waiter.served.acquire(timeout=max(left_us / US_PER_S, 0))
+        except BaseException:
+            self._leave(waiter)
+            raise
         with self._lock:
             if waiter.link is not None:
                 return waiter.link
@@ -125,6 +134,18 @@ class Links(Locked):
         if full:
             raise StoreError(f"all {REDIS_CONNECTIONS_MAX} connections to Redis at {self._node.address} are in use")
         raise StoreError(f"no connection to Redis at {self._node.address} in time")
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """A caller is interrupted while it waits: what it was given is another's."""
+        with self._lock:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+        if waiter.link is not None:
+            self.give(waiter.link)
+
+    def _closed_error(self) -> StoreError:
+        # Of a server that left its cluster, too: another one has what it had.
+        return StoreError(f"the connections to Redis at {self._node.address} are closed")
 
     def _serve_idle(self) -> None:
         with self._lock:
@@ -161,11 +182,15 @@ class Links(Locked):
             if isinstance(made, StoreError):
                 self._count -= 1
                 if self._waiters:
-                    waiter = self._waiters.popleft()
-                    waiter.error = made
-                    waiter.served.release()
+                    self._tell(made)
                 return
         self.give(made)
+
+    def _tell(self, error: StoreError) -> None:
+        """Have the caller that waits longest fail. The lock is held."""
+        waiter = self._waiters.popleft()
+        waiter.error = error
+        waiter.served.release()
 
     def _discard(self, link: Link) -> None:
         link.close()
