@@ -18,6 +18,7 @@ __all__ = [
     "OK",
     "OVER_LIMIT",
     "SERVING",
+    "UINT32_MAX",
     "UNIT_OF_SECONDS",
     "UNIT_SECONDS",
     "Descriptor",

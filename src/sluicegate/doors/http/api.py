@@ -12,12 +12,15 @@ import msgspec
 
 from sluicegate.bounds import HTTP_DUE_MAX
 from sluicegate.clock import Clock
+from sluicegate.doors.grpc.service import Services
+from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.authz import ENVOY, NGINX, Authz
 from sluicegate.doors.http.bodies import decision_id_of, items_of
 from sluicegate.doors.http.inline import InlineDecider
 from sluicegate.doors.http.peers import Peers
 from sluicegate.doors.http.policies import InlinePolicies
+from sluicegate.doors.http.rate_limit_json import JSON_PATH, RateLimitJson
 from sluicegate.doors.http.replies import Replies, store_down
 from sluicegate.doors.http.respond import Reply, json_reply
 from sluicegate.doors.http.ruleset import RulesetReplies
@@ -71,6 +74,11 @@ class DecisionApi:
         self._inline = InlineDecider(limiter)
         refusals = refusals or Refusals(limiter)
         self._replies = Replies(headers, stats, clock, refusals)
+        self._json = RateLimitJson(
+            lambda: Services(limiter, headers, clock, GrpcStats(), ready=ready, namespace=namespace),
+            self._replies,
+            stats,
+        )
         self._authz = Authz(limiter, headers, refusals, stats, clock, nginx_deny_status=nginx_deny_status)
         self._waiting = (
             WaitingApi(limiter, headers, self._checks, self._replies, stats, peers) if limiter.waits else None
@@ -93,6 +101,7 @@ class DecisionApi:
                 Route("/v1/refund", later={"POST": waiting.refund}),
             )
         proxies = (
+            Route(JSON_PATH, later={"POST": self._json.decide}, beside=HTTP_DUE_MAX - 1),
             Route(ENVOY, asking=self._authz.envoy, beside=HTTP_DUE_MAX - 1),
             Route(NGINX, asking=self._authz.nginx, beside=HTTP_DUE_MAX - 1),
         )

@@ -14,8 +14,7 @@ requests, and a proxy that is told to let pass what it gets no answer for would 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -33,7 +32,6 @@ from sluicegate.doors.refusals import Reply as Refusal
 from sluicegate.errors import InvalidRequest, StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
-from sluicegate.stores.base import AsyncStore, Receipt
 
 __all__ = ["DENY_STATUSES", "ENVOY", "NGINX", "Authz"]
 
@@ -70,8 +68,6 @@ class Authz:
         self._stats = stats
         self._clock = clock
         self._deny_status = nginx_deny_status
-        # The loop itself refers to tasks only weakly.
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def envoy(self, head: Subrequest, peer: str | None, _body: bytes, answer: Answer) -> None:
         """``/authz/envoy/**``."""
@@ -119,7 +115,7 @@ class Authz:
     def _reply(self, decision: Decision, told: _Told) -> Reply:
         if decision.allowed and decision.delay_us:
             # The proxy waits for an answer and for nothing else; a request is not held here.
-            self._give_back(decision)
+            self._limiter.take_back(decision)
             decision = too_many_held(decision)
         said = self._refusals.told(decision)
         lines = self._headers.block(said, self._clock.now_us() if self._headers.needs_now else 0).decode("ascii")
@@ -128,26 +124,6 @@ class Authz:
     def _for_nginx(self, refusal: Refusal, lines: str) -> Reply:
         status, lines, body = _as_it_is(refusal, lines)
         return self._deny_status, f"{lines}X-Sluicegate-Status: {status}\r\n", body
-
-    # ------------------------------------------------------------------ charges of what is refused after all
-
-    def _give_back(self, decision: Decision) -> None:
-        receipts = () if decision.degraded else decision.receipts()
-        store = self._limiter.store
-        if isinstance(store, AsyncStore):
-            task = asyncio.get_running_loop().create_task(self._refund(store, receipts))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        else:
-            store.refund(receipts)
-
-    @staticmethod
-    async def _refund(store: AsyncStore, receipts: Sequence[Receipt]) -> None:
-        try:
-            await store.arefund(receipts)
-        except StoreError:
-            # What stays charged has been decided; the store's own counters tell of the failure.
-            return
 
 
 def _as_it_is(refusal: Refusal, lines: str) -> Reply:

@@ -10,6 +10,7 @@ ROUTES: Final = (
     "/v1/check",
     "/v1/check/batch",
     "/v1/refund",
+    "/json",
     "/v1/ruleset",
     "/authz/envoy",
     "/authz/nginx",
