@@ -105,6 +105,24 @@ async def test_checks_ride_together(cluster) -> None:
         assert await store.areset([(rule, "user:1"), (rule, "user:2"), (everybody, "*")]) == 3
 
 
+async def test_an_operation_that_outlives_its_connections(cluster) -> None:
+    """What goes on after the connections of its loop were closed is told so, and connects to nobody."""
+    counter = counter_of("closed", FixedWindow(10, YEAR))
+    found: list[object] = []
+    async with opened(cluster.url) as store:
+        await store.disconnect()
+        side = store._async._here()
+        side.close()
+        connects = store.stats.connects
+        side.send(store._core.packing.reset([(counter, "x")]), found.append, side.loop.time() + 5)
+        side.submit_part([(counter, "x", 1)], found.append, 0, side.loop.time() + 5, peek=False)
+        assert [str(error) for error in found] == ["the Redis store is closed"] * 2
+        await asyncio.sleep(0.05)
+        assert store.stats.connects == connects
+        await store.disconnect()
+        assert await used(store, counter, "x") == 0
+
+
 async def test_race_of_coroutines_over_slots(cluster) -> None:
     """Clients at once on limits of their own and one for all: never more than any limit, and nothing that was undone is lost."""
     everybody, own = counter_of("everybody", FixedWindow(150, YEAR)), counter_of("own", SlidingWindow(20, YEAR))

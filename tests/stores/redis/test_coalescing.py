@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from random import Random
@@ -307,6 +308,24 @@ async def test_the_line_has_an_end(slow: Slow) -> None:
     await until(lambda: len(found) == REDIS_WAITING_MAX + 11)
     assert all(isinstance(answer, StoreError) for answer in found)
     assert 0 < slow.store.stats.expired <= REDIS_WAITING_MAX
+
+
+async def test_a_long_line_that_is_late_is_told_in_little_time(slow: Slow) -> None:
+    """Thousands of commands whose deadlines pass at once take the loop no longer than thousands of callbacks do."""
+    found: list[Any] = []
+    slow.proxy.passing.clear()
+    slow.store.submit(ONE, found.append)
+    await asyncio.sleep(0)
+    side = slow.store._async._here()
+    command = slow.store._core.packing.reset([(COUNTER, "x")])
+    for _ in range(REDIS_WAITING_MAX - 1):
+        side.send(command, found.append, side.loop.time() + 0.2)
+    (lane,) = side._lanes.values()
+    began = time.thread_time()
+    lane._expire_line(side.loop.time() + 1)
+    assert time.thread_time() - began < 0.2
+    assert len(found) == REDIS_WAITING_MAX - 1
+    await until(lambda: len(found) == REDIS_WAITING_MAX)
 
 
 async def test_connecting_outlives_deadlines(start_redis, start_proxy) -> None:

@@ -376,10 +376,13 @@ class Lane:
             del items[:late]
             if not items:
                 del self._groups[key]
-        waiting = [one for one in self._outbound if (one.deadline_s() or now_s) <= now_s]
+        waiting: list[Outbound] = []
+        kept: list[Outbound] = []
+        for outbound in self._outbound:
+            (waiting if (outbound.deadline_s() or now_s) <= now_s else kept).append(outbound)
         if not told and not waiting:
             return
-        self._outbound = [one for one in self._outbound if one not in waiting]
+        self._outbound = kept
         self._waiting -= len(told) + len(waiting)
         self._core.stats.expired += len(told) + len(waiting)
         if self._link is None:

@@ -77,7 +77,8 @@ class Links(Locked):
 
     def give(self, link: Link) -> None:
         """Give back what ``take`` gave; a broken connection is closed."""
-        if link.broken or self.closed:
+        closed = self.closed
+        if link.broken or closed:
             self._discard(link)
             return
         link.idle_since_us = self._node.clock.monotonic_us()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -32,14 +33,14 @@ class LoopSide:
     def __init__(self, core: Core, loop: asyncio.AbstractEventLoop) -> None:
         self._core = core
         self.loop = loop
+        self.closed = False
         self._timeout_s = core.timeout_us / US_PER_S
         self._lanes: dict[Node, Lane] = {}
         self._only: Lane | None = None
         """The lane of a store that is one server: nothing is to be routed."""
         if isinstance(core.router, SingleRouter):
             self._only = self._lane(core.router.node_of(0))
-        self._parked: list[tuple[Callable[[], None], Landed, asyncio.TimerHandle]] = []
-        self.closed = False
+        self._parked: deque[tuple[Callable[[], None], Landed, asyncio.TimerHandle]] = deque()
 
     def deadline_s(self) -> float:
         """The loop's time at which a decision that is asked for now must be told."""
@@ -109,7 +110,9 @@ class LoopSide:
 
     def send_to(self, node: Node, command: Sendable, landed: Landed, deadline_s: float) -> None:
         """``send`` to this server."""
-        self._lane(node).add(Single(command, 0, landed, deadline_s))
+        single = Single(command, 0, landed, deadline_s)
+        single.node = node
+        self._elsewhere(single)
 
     def _elsewhere(self, outbound: Outbound) -> None:
         try:
@@ -120,6 +123,9 @@ class LoopSide:
             lane.add(outbound)
 
     def _lane(self, node: Node) -> Lane:
+        if self.closed:
+            # Of an operation that goes on when its connections are closed: its next step is not sent.
+            raise closed_error()
         lane = self._lanes.get(node)
         if lane is None:
             self._forget_nodes()
@@ -154,7 +160,7 @@ class LoopSide:
             self.loop.call_soon_threadsafe(self._unpark)
 
     def _unpark(self) -> None:
-        parked, self._parked = self._parked, []
+        parked, self._parked = self._parked, deque()
         ready = self._core.ready
         for act, done, timer in parked:
             timer.cancel()
@@ -165,17 +171,22 @@ class LoopSide:
 
     def _expire(self) -> None:
         now_s = self.loop.time()
-        late = [one for one in self._parked if one[2].when() <= now_s]
-        self._parked = [one for one in self._parked if one not in late]
+        late: list[Landed] = []
+        # They are in the order of their deadlines.
+        while self._parked and self._parked[0][2].when() <= now_s:
+            _, done, timer = self._parked.popleft()
+            timer.cancel()
+            late.append(done)
         self._core.stats.expired += len(late)
-        for _, done, _ in late:
+        for done in late:
             tell(done, self._core.not_ready())
 
     def close(self) -> None:
         """Close the connections of this loop; whoever waits is told."""
         self.closed = True
         self._unpark()
-        for lane in self._lanes.values():
+        # Whoever is told may go on, and must not find a server that has no lane yet.
+        for lane in list(self._lanes.values()):
             lane.close()
 
 
