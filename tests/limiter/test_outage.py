@@ -86,6 +86,17 @@ def test_what_is_owed_adds_up_and_is_asked_for_once(outage: Outage) -> None:
     assert outage.settle(again) == 1
 
 
+def test_requests_under_way_ask_for_a_debt_once(outage: Outage) -> None:
+    """What two requests found before and after another failure is one debt: whoever settles it first leaves nothing to the other."""
+    outage.touch("k", 10)
+    before = outage.find("k")
+    outage.touch("k", 1)
+    after = outage.find("k")
+    assert before is not None
+    assert after is not None
+    assert [outage.settle(before), outage.settle(after)] == [11, 0]
+
+
 def test_a_hand_over_lasts_one_drain(outage: Outage, clock: ManualClock) -> None:
     """It ends a drain after the store's first answer, which later ones do not put off; at most the bound."""
     for key, drain_us, lasts_us in (("short", 7 * S, 7 * S), ("long", 10**12, FALLBACK_HANDOVER_US_MAX)):

@@ -107,10 +107,12 @@ class Outage(Locked):
     def touch(self, key: str, cost: int) -> None:
         """``cost`` was admitted by this process alone for the counter ``key``."""
         with self._lock:
-            entry = self._touched.pop(key, None)
-            until_us = self._clock.monotonic_us() + FALLBACK_OWED_US_MAX
-            owed = cost if entry is None else entry.owed + cost
-            self._touched[key] = Touched(owed, until_us)
+            # The same entry is changed: requests under way hold it, and what it owes must be asked for once.
+            entry = self._touched.pop(key, None) or Touched(0, 0)
+            entry.owed += cost
+            entry.until_us = self._clock.monotonic_us() + FALLBACK_OWED_US_MAX
+            entry.back = False
+            self._touched[key] = entry
             if len(self._touched) > FALLBACK_COUNTERS_MAX:
                 del self._touched[next(iter(self._touched))]
                 self.forgotten += 1
@@ -120,7 +122,8 @@ class Outage(Locked):
         entry = self._touched.get(key)
         if entry is not None and entry.until_us <= self._clock.monotonic_us():
             with self._lock:
-                self._touched.pop(key, None)
+                if self._touched.get(key) is entry and entry.until_us <= self._clock.monotonic_us():
+                    del self._touched[key]
             return None
         return entry
 

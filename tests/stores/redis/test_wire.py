@@ -339,6 +339,27 @@ def test_a_given_secret_must_be_the_same_everywhere(open_store: Open) -> None:
         assert "0123456789abcdef" not in str(caught.value)
 
 
+@pytest.mark.parametrize("way", ["thread", "coroutine"])
+async def test_another_secret_and_no_scripts(open_store: Open, server, way: str) -> None:
+    """A server that lost its scripts too and is used with another secret by now decides nothing under the keys of the old one."""
+    store = open_store(more="&key_secret=0123456789abcdef")
+    assert await store.awarm()
+    assert store.decide_one(ONE).admitted
+    assert (await store.adecide_one(ONE)).admitted
+    with contextlib.closing(server.client()) as client:
+        client.flushall()
+        client.script_flush()
+        client.set("rl1:key_secret", "given:0000000000000000")
+        store._core.riders.hurry()
+        with pytest.raises(StoreError, match="another key_secret"):
+            if way == "thread":
+                store.decide_one(ONE)
+            else:
+                await store.adecide_one(ONE)
+        assert not client.exists(store._core.packing.key(COUNTER, ONE[0][1]))
+    await store.aclose()
+
+
 def test_a_flushed_secret_comes_back(open_store: Open, server) -> None:
     """After a flush processes agree on one secret again, also with one that started in between."""
     old = open_store()

@@ -195,6 +195,10 @@ class SyncDriver:
                 assert problem is not None
                 self._lose(exchange, sent[position:], replies, problem)
                 break
+            if fault is not None:
+                # Whatever it says: it was asked under keys that are not to be used, and is not sent again under them.
+                replies[one.place] = fault
+                continue
             if type(reply) is ReplyError:
                 error_found = core.after_error(one, node, reply, exchange.began_us)
                 if error_found is None:
@@ -204,6 +208,6 @@ class SyncDriver:
                 if error_found.code in CONNECT_ANEW:
                     exchange.link.broken = True
                 healthy = healthy and error_found.code not in OF_THE_SERVER
-            replies[one.place] = fault or reply
+            replies[one.place] = reply
         if healthy and not node.breaker.calm:
             node.breaker.succeeded()
