@@ -48,8 +48,7 @@ class Cluster:
             self.ports, buses = ports[: 2 * MASTERS], ports[2 * MASTERS :]
             for port, bus in zip(self.ports, buses, strict=True):
                 self._start(port, bus)
-            for port in self.ports:
-                until(lambda port=port: self.ask(port, "PING") == b"PONG", "a server does not answer")
+            until(lambda: all(self.ask(port, "PING") == b"PONG" for port in self.ports), "a server does not answer")
             self._join(dict(zip(self.ports, buses, strict=True)))
         except BaseException:
             self.__exit__()
