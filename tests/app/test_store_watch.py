@@ -14,7 +14,7 @@ from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
 from sluicegate.stores.memory import MemoryStore
-from sluicegate.testing.later import LaterStore
+from sluicegate.testing import FlakyStore, LaterStore
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,34 @@ async def test_readiness_says_since_when(caplog: pytest.LogCaptureFixture) -> No
         "nodes": 4,
         "servers": [{"address": "later", "state": "down", "since": "2023-11-14T22:13:20Z", "error": "refused"}],
     }
+
+
+async def test_readiness_notices_the_return_of_a_store_that_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failure the store is looked at with each beat: it is degraded while that fails and no longer, and nothing is charged."""
+    monkeypatch.setattr("sluicegate.app.store_watch._BEAT_S", 0.001)
+    clock = ManualClock()
+    counters = MemoryStore(clock)
+    flaky = FlakyStore(counters)
+    store = LaterStore(flaky)
+    limiter = Limiter.from_quota("5/minute", store=store, clock=clock)
+    watch = StoreWatch(limiter, "redis://store:1", clock)
+    flaky.down = True
+    assert (await limiter.acheck("ann")).degraded
+    task = asyncio.create_task(watch.keep_watching())
+    async with asyncio.timeout(5):
+        while flaky.calls < 4:
+            await asyncio.sleep(0.001)
+        assert watch.detail()["degraded_since"] is not None
+        flaky.down = False
+        while watch.detail()["degraded_since"] is not None:
+            await asyncio.sleep(0.001)
+        beats, calls = store.beats, flaky.calls
+        while store.beats < beats + 3:
+            await asyncio.sleep(0.001)
+    task.cancel()
+    assert flaky.calls == calls
+    assert len(counters) == 0
+    assert (limiter.stats.peeks, limiter.stats.store_errors) == (0, 1)
 
 
 async def test_a_fault_in_beating_does_not_end_the_watch(

@@ -46,12 +46,13 @@ class StoreWatch:
             logs.event(logging.WARNING, "store_absent", store=self.address, error=error)
 
     async def keep_watching(self) -> None:
-        """Beat and look, for as long as the process serves."""
+        """Beat and look, for as long as the process serves; after a failure also whether the store decides again."""
         while self._fleet is not None:
             try:
                 await self._fleet.abeat()
+                await self._limiter.alook()
             except Exception:  # noqa: BLE001
-                # A fault of ours in beating must not end the watch; without beats the others only count one process less.
+                # A fault of ours must not end the watch; without beats the others only count one process less.
                 logs.LOGGER.exception("store_watch_failed")
             self._look()
             await asyncio.sleep(_BEAT_S)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from sluicegate.algorithms import TokenBucket
 from sluicegate.algorithms.spec import State
 from sluicegate.algorithms.verdict import Verdict
+from sluicegate.clock import US_PER_S
 from sluicegate.errors import ReceiptUnknown, StoreError
 from sluicegate.limiter.calls import Calls, Singles, as_made, decisions_of, id_of
 from sluicegate.limiter.core import FactsOrKey, answers_of
@@ -24,6 +26,7 @@ from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter
+from sluicegate.stores.keys import counter_prefix
 
 __all__ = ["AsyncCalls", "OnDecision", "OnSingle"]
 
@@ -32,6 +35,9 @@ OnDecision: TypeAlias = Callable[[Decision], None]
 
 OnSingle: TypeAlias = Callable[[bool, State | None, int, bool], None]
 """What is called, once, with (admitted, state, now_us, degraded): see ``Singles``. Where degraded, the state is a Verdict."""
+
+_LOOK = Counter("look", TokenBucket(1, 1, US_PER_S), counter_prefix("look", "look", "token_bucket", "-"))
+"""What is looked at to see whether the store decides; it is never charged, so there is no such key."""
 
 
 class AsyncCalls(Calls):
@@ -216,11 +222,27 @@ class AsyncCalls(Calls):
         """Connect to the store and make it ready, within a second; False where it is not there. In process: True."""
         return True if self._async is None else await self._async.awarm()
 
+    async def alook(self) -> None:
+        """After a failure, ask the store whether it decides again, by a peek that charges nothing and counts nowhere.
+
+        So ``failing_since_us`` tells the truth where nobody asks for decisions. Does nothing where the last call was answered; a
+        store that is still away is no error.
+        """
+        store = self._async
+        if store is None or self.failing_since_us is None:
+            return
+        try:
+            await store.adecide_one(((_LOOK, "look", 1),), peek=True)
+        except StoreError:
+            return
+        self._outage.answered()
+
     async def aclose(self) -> None:
         """``close`` for coroutines: also the connections made in the running event loop are closed when it returns."""
         if self._async is not None:
             loop = asyncio.get_running_loop()
-            await asyncio.gather(*(task for task in self._tasks if task.get_loop() is loop))
+            # Other loops add theirs meanwhile, so the set is copied first.
+            await asyncio.gather(*[task for task in list(self._tasks) if task.get_loop() is loop])
             await self._async.aclose()
         self._store.close()
 
