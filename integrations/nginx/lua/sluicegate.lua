@@ -1,0 +1,289 @@
+-- A limiter inside nginx: decides on the counters that all other doors of sluicegate use, by the rules of its server.
+--
+--   init_by_lua_block         { require("sluicegate").setup { redis = { ... }, server = { ... } } }
+--   init_worker_by_lua_block  { require("sluicegate").start() }
+--   access_by_lua_block       { require("sluicegate").access() }
+--   header_filter_by_lua_block { require("sluicegate").headers() }
+--
+-- What it cannot decide by itself (see `ask` in the rule set's document; paths with several readings; credentials) the server decides.
+-- So does it while Redis cannot be reached. Where neither can be, rules that fail closed refuse, and for the others `on_failure` holds.
+
+local addresses = require "sluicegate.addresses"
+local answers = require "sluicegate.answers"
+local denials = require "sluicegate.denials"
+local match = require "sluicegate.match"
+local rules = require "sluicegate.rules"
+local server = require "sluicegate.server"
+local store = require "sluicegate.store"
+local verdicts = require "sluicegate.verdicts"
+
+local DOWN_S = 1 -- what failed is not tried again for so long
+local ORDINARY = [[^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?\z]]
+
+local M = {}
+
+local settings, dict
+
+local function with_defaults(options, defaults)
+  local merged = {}
+  for name, value in pairs(defaults) do
+    merged[name] = value
+  end
+  for name, value in pairs(options or {}) do
+    merged[name] = value
+  end
+  return merged
+end
+
+-- Times are milliseconds, but for `poll_s`. `redis`: host, port or path; user, password, db, key_secret. `server`: host, port or path; token.
+function M.setup(options)
+  settings = with_defaults(options, {
+    dict = "sluicegate", on_failure = "open", poll_s = 2, pull_timeout_ms = 1000, deny_cache_ms = 1000,
+  })
+  settings.redis = with_defaults(options.redis, { host = "127.0.0.1", port = 6379, timeout_ms = 50 })
+  settings.server = with_defaults(options.server, { host = "127.0.0.1", port = 8080, timeout_ms = 100, name = "sluicegate" })
+  if settings.on_failure ~= "open" and settings.on_failure ~= "closed" then
+    error("sluicegate: on_failure: want open or closed, got " .. tostring(settings.on_failure))
+  end
+  dict = ngx.shared[settings.dict]
+  if not dict then
+    error("sluicegate: there is no lua_shared_dict " .. settings.dict)
+  end
+end
+
+function M.start()
+  local function pull(premature)
+    if not premature then
+      rules.pull(settings)
+    end
+  end
+  assert(ngx.timer.at(0, pull))
+  assert(ngx.timer.every(settings.poll_s, pull))
+end
+
+-- ---------------------------------------------------------------- answers
+
+local function set_fields(fields)
+  for name, value in pairs(fields) do
+    ngx.header[name] = value
+  end
+end
+
+local function pass(fields)
+  ngx.ctx.sluicegate = fields
+  -- An error page may be made by another location, to which the context does not come along.
+  set_fields(fields)
+end
+
+local function refuse(status, fields, content_type, body)
+  ngx.ctx.sluicegate = fields
+  ngx.status = status
+  ngx.header["Content-Type"] = content_type
+  ngx.header["Cache-Control"] = "no-store"
+  set_fields(fields)
+  ngx.print(body)
+  return ngx.exit(status)
+end
+
+local function refuse_unreached(names)
+  return refuse(503, { ["Retry-After"] = "1" }, "application/problem+json", answers.out_of_reach(names))
+end
+
+-- Neither Redis nor the server. `charges` nil: whose rules they are is not known, so those of all count.
+local function fail(ruleset, charges)
+  local names = {}
+  if charges then
+    for _, charge in ipairs(charges) do
+      if charge.rule.on_store_failure == "closed" and not charge.counter.shadow then
+        names[#names + 1] = charge.counter.name
+      end
+    end
+  elseif ruleset then
+    names = ruleset.closed
+  end
+  if #names > 0 or settings.on_failure == "closed" then
+    return refuse_unreached(names)
+  end
+  return pass {}
+end
+
+-- ---------------------------------------------------------------- the server's decision
+
+local function rate_fields(document, answer)
+  local wanted, fields = { ["retry-after"] = answer.status ~= 200 }, {}
+  for _, name in ipairs(document.fields) do
+    wanted[name] = true
+  end
+  for _, field in ipairs(answer.fields) do
+    if wanted[string.lower(field[1])] then
+      fields[field[1]] = field[2]
+    end
+  end
+  return fields
+end
+
+local function ask(ruleset, facts, charges)
+  if dict:get("down:server") then
+    return fail(ruleset, charges)
+  end
+  local target = ngx.var.request_uri
+  target = string.find(target, "^[/*]") and target or "/" .. target
+  local answer, err = server.decide(settings.server, ruleset.document, facts, target, settings.server.timeout_ms)
+  local status = answer and answer.status
+  if not answer or status == 401 or status == 404 or (status >= 500 and status ~= 503) then
+    dict:set("down:server", true, DOWN_S)
+    ngx.log(ngx.ERR, "sluicegate: the server gave no decision: ", err or "status " .. status)
+    return fail(ruleset, charges)
+  elseif status == 200 then
+    return pass(rate_fields(ruleset.document, answer))
+  end
+  return refuse(status, rate_fields(ruleset.document, answer), answer.fields["content-type"], answer.body)
+end
+
+-- ---------------------------------------------------------------- facts and charges
+
+local function header_facts(document)
+  local found, sure = {}, true
+  if next(document.wanted) then
+    local given = ngx.req.get_headers(0)
+    for name in pairs(document.wanted) do
+      local value = rawget(given, name)
+      if type(value) == "table" then
+        value = table.concat(value, ", ")
+      elseif value == true then
+        value = ""
+      end
+      sure = sure and not (value and string.find(value, "[\128-\255]"))
+      found[name] = value
+    end
+  end
+  for _, name in ipairs(document.identity.secrets) do
+    sure = sure and not found[name]
+  end
+  return found, sure
+end
+
+-- What is known of the request, and whether that is all that the server would know. `given`: what nginx vouches for.
+local function facts_of(document, given)
+  local headers, sure = header_facts(document)
+  local identity, target = document.identity, ngx.var.request_uri
+  local facts = {
+    method = ngx.req.get_method(), headers = headers,
+    path = match.normal_path(target, document.bounds.path_chars),
+    ip = addresses.key(ngx.var.binary_remote_addr, identity.ipv4_prefix, identity.ipv6_prefix),
+  }
+  facts.remote = facts.ip and ngx.var.remote_addr
+  local host = ngx.var.http_host and ngx.var.host
+  facts.host = host and host ~= "" and match.canonical_host(host) or nil
+  for dimension, header in pairs(identity.stated) do
+    local value = given and given[dimension]
+    if value and value ~= "" then
+      facts[dimension], headers[header] = value, value
+      sure = sure and ngx.re.find(value, ORDINARY, "jo") ~= nil
+    end
+  end
+  return facts, sure and facts.path ~= nil and not (host and string.find(host, "[\128-\255]"))
+end
+
+-- The charges of a request; nil where a rule that may apply is one for the server.
+local function charges_of(ruleset, facts)
+  local document, charges = ruleset.document, {}
+  facts.tier = match.tier(facts, document)
+  for _, candidate in ipairs(ruleset.candidates(facts)) do
+    local rule, pattern = candidate[1], candidate[2]
+    if match.applies(rule, facts) then
+      if rule.ask then
+        return nil
+      end
+      local subject = match.subject(rule, pattern, facts, document)
+      if not subject and rule.on_missing == "deny" then
+        return nil
+      end
+      local counters = facts.tier and rule.tiers[facts.tier] or rule.counters
+      for _, counter in ipairs(subject and counters or {}) do
+        charges[#charges + 1] = {
+          rule = rule, counter = counter, cost = rule.cost, key = counter.head .. ruleset.text(subject) .. counter.tail,
+        }
+      end
+    end
+  end
+  return charges
+end
+
+-- ---------------------------------------------------------------- deciding
+
+local function results_of(document, charges)
+  if dict:get("down:redis") then
+    return nil
+  end
+  local reply, err = store.decide(settings.redis, document.script, charges)
+  if not reply then
+    dict:set("down:redis", true, DOWN_S)
+    ngx.log(ngx.ERR, "sluicegate: Redis gave no decision: ", err)
+    return nil
+  end
+  local results
+  results, err = verdicts.read(reply, charges, document.bounds)
+  if not results then
+    ngx.log(ngx.ERR, "sluicegate: Redis gave no decision: ", err)
+  end
+  return results
+end
+
+local function decide(given)
+  local ruleset = rules.current(settings)
+  if not ruleset then
+    return fail(nil, nil)
+  end
+  local document = ruleset.document
+  local facts, sure = facts_of(document, given)
+  local charges = sure and ruleset.text and charges_of(ruleset, facts)
+  if not charges then
+    return ask(ruleset, facts, nil)
+  elseif #charges == 0 then
+    return pass {}
+  end
+  local results = denials.find(dict, document, charges)
+  local fresh = not results
+  results = results or results_of(document, charges)
+  if not results then
+    return ask(ruleset, facts, charges)
+  end
+  local decision = answers.summary(results)
+  local fields = answers.fields(decision, document)
+  if decision.allowed then
+    return pass(fields)
+  end
+  if fresh then
+    denials.keep(dict, document, charges, decision, settings.deny_cache_ms)
+  end
+  return refuse(429, fields, "application/problem+json", answers.quota_exceeded(decision))
+end
+
+-- In access_by_lua. Passes the request, or answers it. `given`: user, api_key, tenant, tier as nginx itself has verified them; those
+-- count whose dimension the rules read from a header of a trusted peer (`identity: {user: {header: ...}}`).
+function M.access(given)
+  -- What is redirected inside was decided when it came in.
+  if ngx.is_subrequest or ngx.req.is_internal() then
+    return
+  end
+  local sound, fault = xpcall(decide, debug.traceback, given)
+  if not sound then
+    ngx.log(ngx.ERR, "sluicegate: a fault: ", fault)
+    return fail(rules.known(), nil)
+  end
+end
+
+-- In header_filter_by_lua: the fields of the decision, in place of those that the backend sent.
+function M.headers()
+  local fields = ngx.ctx.sluicegate
+  local ruleset = fields and rules.known()
+  if ruleset then
+    for _, name in ipairs(ruleset.document.fields) do
+      ngx.header[name] = nil
+    end
+    set_fields(fields)
+  end
+end
+
+return M
