@@ -17,6 +17,7 @@ from grpc_tools import protoc
 from ngh2 import (
     Connection,
     ConnectionClosed,
+    ConnectionStateError,
     DataReceived,
     GoAwayReceived,
     ResponseReceived,
@@ -224,7 +225,8 @@ class Client:
         if not data:
             self.ended = True
             return
-        self.http2.receive_data(data)
+        with contextlib.suppress(ConnectionStateError):  # after its last GOAWAY there is nothing more to say
+            self.http2.receive_data(data)
         for event in self.http2.events():
             self._take(event)
         await self.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,14 +102,12 @@ def agree(pb: Any, data: bytes) -> bool:
     """Whether both readers say the same of a message; True where both refuse it."""
     try:
         theirs = meaning(pb.RateLimitRequest.FromString(data))
-    except Exception as error:
-        assert type(error).__name__ == "DecodeError"
+    except DecodeError:
         theirs = "malformed"
     try:
         return decode_request(data) == theirs
-    except InvalidRequest as error:
-        assert isinstance(theirs, str), (error, theirs)
-        return True
+    except InvalidRequest:
+        return isinstance(theirs, str)
 
 
 @given(st.text(min_size=1, max_size=8), descriptors, st.integers(0, 9), st.data())
@@ -156,13 +155,7 @@ def test_unknown_fields_are_skipped(pb: Any) -> None:
     """Fields of later versions, of every wire type, change nothing."""
     request = built(pb, "d", [([("k", "v")], None, None, False)], 2)
     more = (
-        b"\xa0\x06\x05"
-         b"\xa1\x06"
-        + bytes(8)
-        + b"\xa5\x06"
-        + bytes(4)
-        + delimited(100, b"x")
-        + b"\xa3\x06\x08\x01\xa4\x06"
+        b"\xa0\x06\x05\xa1\x06" + bytes(8) + b"\xa5\x06" + bytes(4) + delimited(100, b"x") + b"\xa3\x06\x08\x01\xa4\x06"
     )
     assert decode_request(request.SerializeToString() + more) == meaning(request)
 

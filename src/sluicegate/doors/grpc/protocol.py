@@ -24,6 +24,7 @@ from ngh2 import (
     Connection,
     DataReceived,
     ErrorCode,
+    GoAwayReceived,
     NGH2Error,
     RequestReceived,
     Role,
@@ -89,7 +90,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_age_at_s", "_busy", "_calls", "_closed_streams", "_closing", "_connection", "_discarded", "_draining", "_ending", "_flushing",
-        "_greeted", "_last_s", "_loop", "_opened_s", "_paused", "_read_head", "_since_s", "_site", "_stuck_at", "_transport", "_until_s",
+        "_greeted", "_left", "_last_s", "_loop", "_opened_s", "_paused", "_read_head", "_since_s", "_site", "_stuck_at", "_transport", "_until_s",
         "deadline_s",
     )  # fmt: skip
 
@@ -110,6 +111,8 @@ class GrpcProtocol(asyncio.Protocol):
         self._draining = False
         self._ending = False
         """The peer has been told which call was the last."""
+        self._left = False
+        """The peer will begin no more calls."""
         self._discarded = 0
         self._closed_streams = 0
         self._stuck_at = 0
@@ -167,12 +170,14 @@ class GrpcProtocol(asyncio.Protocol):
                 self._stream_closed(event.stream_id)  # type: ignore[attr-defined]
             elif kind is SettingsReceived:
                 self._greeted = True
+            elif kind is GoAwayReceived:
+                self._left = True
         self._busy = False
-        if broken or not (connection.want_read or connection.want_write):
-            site.stats.protocol_errors += broken
+        if broken:
+            site.stats.protocol_errors += 1
             self._finish()
-            return
-        self._flush()
+        else:
+            self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._site.connections.discard(self)
@@ -351,6 +356,8 @@ class GrpcProtocol(asyncio.Protocol):
             self._flush()
 
     def _reset(self, stream_id: int, code: ErrorCode) -> None:
+        # A reset overtakes what is queued for its stream, so the answer leaves first.
+        self._write()
         try:
             self._connection.reset_stream(stream_id, code)
         except NGH2Error:
@@ -410,7 +417,12 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._write()
-        if self._ending and not self._calls and not self._connection.queued_body_size():
+        connection = self._connection
+        if self._ending and not self._calls and not connection.queued_body_size():
+            self._finish()
+        elif not (connection.want_read or connection.want_write):
+            # One side has ended it: the peer by its GOAWAY, or nghttp2 by its own, for a fault of the peer.
+            self._site.stats.protocol_errors += not self._left
             self._finish()
 
     def _write(self) -> None:

@@ -1,0 +1,166 @@
+"""Peers that mean harm: each attack costs little, ends in bounded time, and hurts no other connection."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+Start = Callable[..., Awaitable[Any]]
+
+RATE_LIMIT = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, PRIORITY, RESET, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 2, 3, 4, 6, 7, 8, 9
+END_STREAM, END_HEADERS = 1, 4
+# :method POST, :scheme http, :path /, :authority a, content-type application/grpc
+HEAD = b"\x83\x86\x84\x41\x01a\x0f\x10\x10application/grpc"
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """One HTTP/2 frame."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in use."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+BEGIN = PREFACE + frame(SETTINGS, 0, 0)
+
+ATTACKS = {
+    "no HTTP/2": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 50,
+    "oversized frame": BEGIN + (1 << 20).to_bytes(3, "big") + b"\0\0" + (1).to_bytes(4, "big") + bytes(1000),
+    "CONTINUATION flood": BEGIN + frame(HEADERS, 0, 1, HEAD) + frame(CONTINUATION, 0, 1, b"\x40\x01a\x01b") * 60_000,
+    "HPACK bomb": BEGIN
+    + frame(HEADERS, END_HEADERS | END_STREAM, 1, HEAD + b"\x40\x01x\x7f\xa1\x1e" + b"y" * 4000 + b"\xbe" * 12_000),
+    "rapid reset": BEGIN
+    + b"".join(
+        frame(HEADERS, END_HEADERS, stream, HEAD) + frame(RESET, 0, stream, b"\0\0\0\x08")
+        for stream in range(1, 40_001, 2)
+    ),
+    "PING flood": BEGIN + frame(PING, 0, 0, bytes(8)) * 100_000,
+    "SETTINGS flood": BEGIN + frame(SETTINGS, 0, 0, b"\0\x04\0\0\xff\xff") * 100_000,
+    "empty DATA flood": BEGIN + frame(HEADERS, END_HEADERS, 1, HEAD) + frame(DATA, 0, 1) * 100_000,
+    "PRIORITY on itself": BEGIN + frame(PRIORITY, 0, 1, b"\0\0\0\x01\x10") * 100_000,
+    "window overflow": BEGIN + frame(WINDOW, 0, 0, b"\x7f\xff\xff\xff") * 2,
+    "DATA on no stream": BEGIN + frame(DATA, END_STREAM, 5, b"x"),
+    "even stream": BEGIN + frame(HEADERS, END_HEADERS | END_STREAM, 2, HEAD),
+    "broken compression": BEGIN + frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\xff\xff\xff\xff\xff\xff"),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_attacks_end_their_connection(door: Any, message: bytes, attack: str) -> None:
+    """The connection is closed, another one is answered meanwhile and after, and memory stays where it was."""
+    other = await door.connect()
+    assert (await other.call(RATE_LIMIT, message)).code == "OK"
+    before = resident_bytes()
+    attacker = await door.connect(begin=False)
+    sending = asyncio.create_task(send_all(attacker, ATTACKS[attack]))
+    ended = asyncio.create_task(read_all(attacker))
+    assert (await other.call(RATE_LIMIT, message)).code == "OK"
+    await asyncio.wait_for(ended, 10)
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    assert (await other.call(RATE_LIMIT, message)).code == "OK"
+    assert resident_bytes() - before < 32 << 20
+    assert door.stats.internal_errors == 0
+
+
+async def send_all(client: Any, data: bytes) -> None:
+    """Send as long as the other side takes it."""
+    try:
+        await client.send(data)
+    except ConnectionError:
+        return
+
+
+async def read_all(client: Any) -> bytes:
+    """What comes until the connection ends."""
+    received = b""
+    try:
+        while data := await client.reader.read(65536):
+            received += data
+    except ConnectionError:
+        return received
+    return received
+
+
+async def test_a_goaway_is_told_before_the_end(door: Any) -> None:
+    """A peer that breaks the protocol can read why, also where it is still sending."""
+    attacker = await door.connect(begin=False)
+    await attacker.send(BEGIN + (1 << 20).to_bytes(3, "big") + b"\0\0" + (1).to_bytes(4, "big"))
+    for _ in range(20):
+        await attacker.send(bytes(1000))
+    received = await asyncio.wait_for(read_all(attacker), 10)
+    assert frame(GOAWAY, 0, 0)[3:] + bytes(4) + (6).to_bytes(4, "big") in received, "FRAME_SIZE_ERROR"
+    assert door.stats.protocol_errors == 1
+
+
+async def test_lingering_is_bounded(start_door: Start) -> None:
+    """Who goes on sending after our last word is cut off after a while, and after so many bytes."""
+    door = await start_door(linger_s=0.1)
+    attacker = await door.connect(begin=False)
+    await attacker.send(b"x" * 100)
+    for _ in range(200):
+        await asyncio.sleep(0.02)
+        if not len(door.door.connections):
+            break
+    assert len(door.door.connections) == 0
+    flood = await (await start_door(linger_s=60.0)).connect(begin=False)
+    with pytest.raises(ConnectionError):
+        for _ in range(2_000):
+            await flood.send(bytes(65_536))
+
+
+async def test_window_updates_are_cheap(door: Any, client: Any, message: bytes) -> None:
+    """A flood of window updates is taken, for it costs next to nothing, and delays nobody for long."""
+    attacker = await door.connect()
+    await attacker.send(frame(WINDOW, 0, 0, b"\0\0\0\x01") * 100_000)
+    assert (await client.call(RATE_LIMIT, message)).code == "OK"
+
+
+async def test_keepalive_pings_are_welcome(client: Any, message: bytes) -> None:
+    """A few thousand pings between calls, as clients send to keep connections alive, end nothing."""
+    for _ in range(20):
+        for _ in range(100):
+            client.http2.ping()
+        await client.flush()
+        assert (await client.call(RATE_LIMIT, message)).code == "OK"
+
+
+async def test_calls_that_fail_are_no_attack(client: Any, message: bytes) -> None:
+    """Thousands of calls that end in an error do not end the connection."""
+    for _ in range(30):
+        streams = [client.request(RATE_LIMIT, b"\xff") for _ in range(100)]
+        await client.flush()
+        assert {(await client.reply(stream)).code for stream in streams} == {"INVALID_ARGUMENT"}
+    assert (await client.call(RATE_LIMIT, message)).code == "OK"
+
+
+async def test_mutilated_streams(door: Any, message: bytes) -> None:
+    """Real traffic with bytes changed, removed and put in ends in an answer or an end, never in a fault of ours."""
+    dice = random.Random(20_261_130)
+    body = b"\0" + len(message).to_bytes(4, "big") + message
+    head = HEAD.replace(b"\x84", b"\x44" + bytes((len(RATE_LIMIT),)) + RATE_LIMIT.encode())
+    good = BEGIN + b"".join(
+        frame(HEADERS, END_HEADERS, stream, head) + frame(DATA, END_STREAM, stream, body) for stream in (1, 3, 5)
+    )
+    for _ in range(150):
+        data = bytearray(good)
+        for _ in range(dice.randint(1, 4)):
+            at = dice.randrange(len(data))
+            data[at : at + dice.randint(0, 3)] = dice.randbytes(dice.randint(0, 3))
+        client = await door.connect(begin=False)
+        await send_all(client, bytes(data))
+        client.writer.write_eof()
+        await asyncio.wait_for(read_all(client), 10)
+        await client.close()
+    assert door.stats.internal_errors == 0
+    assert (await (await door.connect()).call(RATE_LIMIT, message)).code == "OK"
