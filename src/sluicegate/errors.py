@@ -103,8 +103,8 @@ class StoreError(SluicegateError):
 class PartlyDecided(StoreError):
     """Some requests of a batch have an answer and were charged; the others have none and were not.
 
-    ``answers``: one per request, in order, None where there is none (declared as objects, because errors know no other
-    module). ``cause``: the first reason.
+    ``answers``: one per request, in order: its answer; PartlyReached, where only some of its counters were reached and what those were
+    charged stands; None where there is none (declared as objects, because errors know no other module). ``cause``: the first reason.
     """
 
     def __init__(self, cause: StoreError, answers: Sequence[object]) -> None:

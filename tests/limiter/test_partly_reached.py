@@ -40,6 +40,21 @@ class TornStore(FlakyStore):
         verdicts: list[Verdict | None] = [None if charge[0].name in self.cut else next(found) for charge in request]
         raise PartlyReached(StoreError("a server is gone"), verdicts, answer.receipts(), answer.now_us)
 
+    def decide(self, requests: Sequence[Request], *, peek: bool = False) -> list[Answer]:
+        answers: list[Answer] = []
+        found: list[Answer | PartlyReached | None] = []
+        for request in requests:
+            try:
+                found.append(self.decide_one(request, peek=peek))
+                answers.append(found[-1])
+            except PartlyReached as error:
+                found.append(error)
+            except StoreError:
+                found.append(None)
+        if len(answers) < len(found):
+            raise PartlyDecided(StoreError("a server is gone"), found)
+        return answers
+
     def refund(self, receipts: Sequence[Receipt]) -> int:
         self.refunded += receipts
         return super().refund(receipts)
@@ -186,10 +201,24 @@ async def test_closing_waits_for_what_is_given_back() -> None:
     assert len(site.store.refunded) == 1
 
 
+@pytest.mark.parametrize("form", ["check", "submit"])
+async def test_each_request_of_a_batch_is_decided_on_its_part(form: str) -> None:
+    """In a batch too what was reached decides, its charges stand or are given back, and the policies decide on the rest."""
+    for policy, outcomes, given_back in (("open", [None, None, "rate"], 0), ("closed", ["store"] * 3, 2)):
+        site = Torn(form, (FAR + policy, NEAR))
+        site.store.cut = {"far"}
+        limiter = site.limiter
+        decisions = limiter.check_many([Facts()] * 3) if form == "check" else await limiter.acheck_many([Facts()] * 3)
+        assert [decision.refusal for decision in decisions] == outcomes
+        assert [decision.results[0].degraded for decision in decisions] == [policy] * 3
+        assert decisions[0].results[1].remaining == 1
+        await asyncio.sleep(0.01)
+        assert len(site.store.refunded) == given_back
+
+
 def test_of_a_batch_nobody_knows_which_part() -> None:
-    """A batch whose failure speaks of the counters of one request is taken as one that says nothing of them."""
-    torn = PartlyReached(StoreError("gone"), [None], [], 5)
-    for error in (torn, PartlyDecided(torn, [None, "answer"])):
-        first, second = answers_of(error, 2)
-        assert type(first) is StoreError
-        assert second == "answer" or type(second) is StoreError
+    """A batch whose whole failure speaks of the counters of one request is taken as one that says nothing of them."""
+    found = answers_of(PartlyReached(StoreError("gone"), [None], [], 5), 2)
+    assert [type(answer) for answer in found] == [StoreError] * 2
+    gone = StoreError("gone")
+    assert answers_of(PartlyDecided(gone, [None, "answer"]), 2) == [gone, "answer"]

@@ -68,6 +68,11 @@ class Core(Locked):
         """Monotonic time of the clock at which the outage under way began; None where the store's last call was answered."""
         return self._outage.failing_since_us
 
+    @property
+    def failing_error(self) -> str | None:
+        """What the store said, or was found to be, in the last call that failed; None where ``failing_since_us`` is."""
+        return self._outage.failing_error
+
     # ------------------------------------------------------------------ inside
 
     def _decide(self, live: Live, plan: Plan, *, peek: bool = False, receipt: bool = False) -> Decision:
@@ -173,7 +178,7 @@ class Core(Locked):
     ) -> FallbackAnswer:
         """The answer by policy, counted as such."""
         self.stats.store_errors += 1
-        self._outage.failed()
+        self._outage.failed(error)
         answer, undo = self._fallback.decide(request, live.terms_of, error, held, peek=peek)
         if not peek:
             self.stats.count_policies(answer.how)
@@ -223,14 +228,13 @@ class Core(Locked):
 
 def answers_of(error: StoreError, count: int) -> Sequence[Answer | StoreError]:
     """What a failed batch of ``count`` requests has for each: an answer, or why there is none."""
-    cause = error.cause if isinstance(error, PartlyDecided) else error
-    if isinstance(cause, PartlyReached):
-        # It speaks of the counters of one request, and of a batch nobody knows which; what it charged was given back.
-        cause = StoreError(str(cause), transient=cause.transient)
+    if isinstance(error, PartlyReached):
+        # It speaks of the counters of one request, and of a batch nobody knows which.
+        error = StoreError(str(error), transient=error.transient)
     if not isinstance(error, PartlyDecided):
-        return [cause] * count
-    answers = cast("Sequence[Answer | StoreError | None]", error.answers)
-    return [cause if answer is None else answer for answer in answers]
+        return [error] * count
+    answers = cast("Sequence[Answer | PartlyReached | None]", error.answers)
+    return [error.cause if answer is None else answer for answer in answers]
 
 
 def _ignore(_answer: Answer | StoreError) -> None:

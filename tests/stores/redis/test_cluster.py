@@ -14,7 +14,7 @@ import pytest
 from sluicegate import Facts, Limiter
 from sluicegate.algorithms import FixedWindow, SlidingLog, SlidingWindow, Spec, TokenBucket
 from sluicegate.clock import ManualClock
-from sluicegate.errors import PartlyReached, StoreError
+from sluicegate.errors import PartlyDecided, PartlyReached, StoreError
 from sluicegate.stores.base import Counter, Request
 from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.memory import MemoryStore
@@ -200,6 +200,29 @@ def test_a_part_that_hangs(cluster, open_here: Callable[..., RedisStore]) -> Non
     # Whether the lost charge was made is not known; it was made once at most.
     assert used(store, wide, hung) in (3, 6)
     assert here != there
+
+
+def test_a_batch_of_which_a_part_hangs(cluster, open_here: Callable[..., RedisStore]) -> None:
+    """Each request of a batch has its own answer, what was reached of it, or nothing; what was reached stays charged (T79)."""
+    store = open_here("?timeout_ms=400")
+    wide = counter_of("wide", FixedWindow(9, YEAR))
+    subjects = {cluster.owner(slot_of(store.key(wide, f"user:{number}"))): f"user:{number}" for number in range(60)}
+    (_, fast), (there, hung) = list(subjects.items())[:2]
+    cluster.pause(there)
+    try:
+        with pytest.raises(PartlyDecided) as caught:
+            store.decide([[(wide, fast, 1)], [(wide, fast, 2), (wide, hung, 3)], [(wide, hung, 1)]])
+    finally:
+        cluster.resume(there)
+    whole, part, none = caught.value.answers
+    assert whole.verdicts()[0].remaining == 8
+    assert isinstance(part, PartlyReached)
+    assert [verdict and verdict.remaining for verdict in part.verdicts] == [6, None]
+    assert none is None
+    cluster.wait_whole()
+    assert used(store, wide, fast) == 3
+    assert store.refund(part.receipts) == 1
+    assert used(store, wide, fast) == 1
 
 
 def test_a_part_that_hangs_beside_one_that_refuses(cluster, open_here: Callable[..., RedisStore]) -> None:

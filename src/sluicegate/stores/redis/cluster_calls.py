@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sluicegate.bounds import REDIS_BATCH_MAX
-from sluicegate.errors import PartlyDecided, StoreError
+from sluicegate.errors import PartlyDecided, PartlyReached, StoreError
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
 from sluicegate.stores.redis.calls import Calls, Steps, single_of
 from sluicegate.stores.redis.composition import Composition, SlotOf
@@ -32,12 +32,15 @@ class ClusterCalls(Calls):
 
     def decide(self, requests: Sequence[Request], *, peek: bool) -> Steps[list[Answer]]:
         """See ``Store.decide``; raises PartlyDecided where some requests have no answer, and StoreError where none has."""
-        answers: list[Answer | None] = []
+        answers: list[Answer | PartlyReached | None] = []
         fault: StoreError | None = None
         for first in range(0, len(requests), REDIS_BATCH_MAX):
             found = yield from self.composition.decide(requests[first : first + REDIS_BATCH_MAX], peek=peek)
             for answer in found:
-                if isinstance(answer, StoreError):
+                if isinstance(answer, PartlyReached):
+                    fault = fault or answer.cause
+                    answers.append(answer)
+                elif isinstance(answer, StoreError):
                     fault = fault or answer
                     answers.append(None)
                 else:
@@ -46,7 +49,7 @@ class ClusterCalls(Calls):
             if all(answer is None for answer in answers):
                 raise fault
             raise PartlyDecided(fault, answers)
-        return [answer for answer in answers if answer is not None]
+        return [answer for answer in answers if not isinstance(answer, PartlyReached | None)]
 
     def decide_one(self, request: Request, *, peek: bool) -> Steps[Answer]:
         """See ``Store.decide_one``; raises PartlyReached where only some counters of the request were reached."""

@@ -29,7 +29,7 @@ from typing import TypeVar
 
 from sluicegate.algorithms.verdict import Outcome
 from sluicegate.bounds import REDIS_BATCH_MAX
-from sluicegate.errors import PartlyReached, StoreError
+from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Counter, Receipt, Request
 from sluicegate.stores.redis.calls import Calls, Steps
@@ -81,13 +81,10 @@ class Composition:
         return answer
 
     def decide(self, requests: Sequence[Request], *, peek: bool) -> Steps[list[Answer | StoreError]]:
-        """Decide a batch in order, at most ``REDIS_BATCH_MAX`` requests. What a partly reached request charged is given back."""
+        """Decide a batch in order, at most ``REDIS_BATCH_MAX`` requests. What a partly reached request charged stands."""
         first, later = self._rounds(requests, peek=peek)
         yield from self._ask(first)
         answers, undo = yield from self._finish(requests, first, later, peek=peek)
-        for answer in answers:
-            if isinstance(answer, PartlyReached):
-                undo += [receipt for receipt in answer.receipts if isinstance(receipt, Receipt)]
         if undo:
             yield from self.give_back(undo)
         return answers
