@@ -17,6 +17,7 @@ __all__ = [
     "REDIS_CONNECTIONS_MAX",
     "REDIS_CONNECT_MS",
     "REDIS_COSTS_MEMO_MAX",
+    "REDIS_EXIT_MS",
     "REDIS_FORMS_MEMO_MAX",
     "REDIS_IDLE_CHECK_US",
     "REDIS_KEY_SECRET_BYTES_MAX",
@@ -76,6 +77,10 @@ REDIS_WARM_MS: Final = 1_000
 # It goes on while the decisions that wait for it meet their own deadlines. A lost first packet is repeated by the kernel after a
 # second; a new attempt is sooner.
 REDIS_CONNECT_MS: Final = 500
+
+# Redis store: milliseconds for which the end of a program waits for connections that are being made. Making one takes at most twice REDIS_CONNECT_MS
+# (TCP, then TLS) unless timeout_ms is longer; a name lookup that hangs must not keep a program alive.
+REDIS_EXIT_MS: Final = 1_500
 
 # Redis store: milliseconds a server may take to answer a probe, once connected. A server that was stopped answers old probes when it
 # goes on, one that was cut off answers none: then the next probe must not be kept waiting.

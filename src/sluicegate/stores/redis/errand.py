@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from sluicegate.stores.locks import Locked
+from sluicegate.stores.redis.background import start_thread
 
 __all__ = ["Errand"]
 
@@ -39,7 +40,7 @@ class Errand(Locked):
                 return
             self._running = True
         try:
-            threading.Thread(target=self._run, name=f"sluicegate {self._name}", daemon=True).start()
+            start_thread(self._name, self._run)
         except RuntimeError:
             # No thread is to be had: the caller goes on as after work in vain.
             self._finish()

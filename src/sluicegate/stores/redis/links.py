@@ -14,6 +14,7 @@ from sluicegate.bounds import REDIS_CONNECTIONS_MAX, REDIS_IDLE_CHECK_US
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import StoreError
 from sluicegate.stores.locks import Locked
+from sluicegate.stores.redis.background import start_thread
 from sluicegate.stores.redis.link import Link
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class Links(Locked):
             self._count += 1
             self._connecting += 1
             try:
-                threading.Thread(target=self._connect, name="sluicegate connect", daemon=True).start()
+                start_thread("connect", self._connect)
             except RuntimeError as error:
                 self._made(StoreError(f"no thread to connect to Redis ({error})"))
 

@@ -1,0 +1,46 @@
+"""Threads for what nobody's request waits for, and what the end of the program owes them.
+
+They are daemons, so that a name lookup that hangs holds no program up for long. But one that is in a TLS handshake when the
+process runs its exit handlers may crash it: OpenSSL frees there what the handshake uses. So the interpreter, when all else has ended,
+waits a moment for those under way; each ends by itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+
+from sluicegate.bounds import REDIS_EXIT_MS
+from sluicegate.clock import US_PER_MS, US_PER_S, SystemClock
+
+__all__ = ["start_thread"]
+
+_under_way: set[threading.Thread] = set()
+
+
+def start_thread(name: str, work: Callable[[], None]) -> None:
+    """Do ``work`` in a daemon thread. Raises RuntimeError where there is no thread to be had."""
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            _under_way.discard(thread)
+
+    thread = threading.Thread(target=run, name=f"sluicegate {name}", daemon=True)
+    _under_way.add(thread)
+    try:
+        thread.start()
+    except RuntimeError:
+        _under_way.discard(thread)
+        raise
+
+
+@atexit.register
+def _wait() -> None:
+    """Wait for all, no longer than ``REDIS_EXIT_MS`` together. In a forked child the parent's are over."""
+    clock = SystemClock()
+    until_us = clock.monotonic_us() + REDIS_EXIT_MS * US_PER_MS
+    for thread in list(_under_way):
+        thread.join(max(until_us - clock.monotonic_us(), 0) / US_PER_S)
