@@ -461,3 +461,14 @@ def test_a_forked_child_runs_its_own_errands(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
     go.set()
     assert errand.wait(5)
+
+
+def test_a_store_that_is_not_ready_says_why(server, stores: Callable[[str], RedisStore]) -> None:
+    """A server that answers may be used with another key secret: that is what its health shows, while there is nothing against it."""
+    assert stores(server.url + "&key_secret=0123456789abcdef").warm()
+    other = stores(server.url + "&key_secret=fedcba9876543210")
+    assert other.health()[0].error is None
+    assert not other.warm()
+    (health,) = other.health()
+    assert health.state == "up"
+    assert "another key_secret" in (health.error or "")

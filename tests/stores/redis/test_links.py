@@ -15,7 +15,7 @@ from sluicegate.clock import US_PER_S
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix
-from sluicegate.stores.redis import RedisStore
+from sluicegate.stores.redis import RedisSettings, RedisStore
 from sluicegate.stores.redis.link import Link
 from sluicegate.stores.redis.node import Node
 
@@ -98,3 +98,13 @@ def test_an_interrupted_caller_keeps_no_connection(server, gate: Gate) -> None:
         assert store.decide_one(ONE).verdicts()[0].remaining == left
     assert gate.begun == 1
     store.close()
+
+
+async def test_a_name_that_cannot_be_looked_up_is_a_store_error() -> None:
+    """What the resolver refuses to encode fails calls as an absent server does; no thread ends with a traceback."""
+    store = RedisStore(RedisSettings(host="a..b", plain_keys=True))
+    with pytest.raises(StoreError, match=r"no connection to Redis at a\.\.b:6379"):
+        store.decide_one(ONE)
+    with pytest.raises(StoreError, match=r"no connection to Redis at a\.\.b:6379"):
+        await store.adecide_one(ONE)
+    await store.aclose()

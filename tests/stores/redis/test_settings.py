@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +76,8 @@ def test_what_a_url_says(url: str, expected: RedisSettings) -> None:
         ("redis://u:secret#1@h", "takes no fragment"),
         ("redis://a,b", "takes one"),
         ("redis://a b", "a name or an address is missing"),
+        ("redis://u:secret@a..b", "can be no name"),
+        ("redis+cluster://u:secret@h," + "x" * 64, "can be no name"),
         ("redis://h?nodes=0", "nodes: want a whole number from 1 to 100000, got '0'"),
         ("redis://h?sentinel_password=secret", "no parameter 'sentinel_password'"),
         ("redis+cluster://u:secret@", "needs at least one"),
@@ -100,6 +103,7 @@ def test_what_a_url_says(url: str, expected: RedisSettings) -> None:
         ("redis://u:secret@h?ca_certs=x", "ca_certs is for TLS (rediss://...) only"),
         ("redis+unix://u:secret@h/run/r.sock", "absolute path"),
         ("redis+unix://", "absolute path"),
+        ("redis+unix:///run/%00x", "absolute path"),
         ("redis+unix:///" + "x" * 200, "at most 107 bytes"),
         ("http://u:secret@h", "want redis://"),
     ],
@@ -111,6 +115,16 @@ def test_what_is_refused(url: str, words: str) -> None:
     assert words in str(caught.value)
     assert "secret" not in re.sub(r"key_secret|\w*sentinel_password", "", str(caught.value))
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("content", [None, b"no certificate"])
+def test_authorities_that_cannot_be_used_are_a_mistake(content: bytes | None, tmp_path: Path) -> None:
+    """A file of certificates that is absent or holds none is named at once: no connection would ever be made."""
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=f"ca_certs: cannot use '{re.escape(str(path))}': "):
+        RedisStore(f"rediss://h?ca_certs={path}")
 
 
 def test_nothing_secret_is_shown() -> None:

@@ -83,6 +83,11 @@ def _address(text: str, port: int) -> Address:
     host = unquote(host)
     if not host or not host.isprintable() or " " in host:
         raise ConfigurationError("store: host: a name or an address is missing")
+    try:
+        # As the system's resolver is asked: no part between two dots is empty or longer than 63 bytes.
+        host.encode("idna")
+    except UnicodeError:
+        raise ConfigurationError("store: host: what stands there can be no name") from None
     return Address(host, _port(after, port))
 
 

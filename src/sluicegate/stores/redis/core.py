@@ -60,6 +60,11 @@ class Core:
         """Whether decisions can be packed and sent: the secret and the servers are known."""
         return self.subjects.ready and self.router.ready
 
+    @property
+    def problem(self) -> str | None:
+        """Why the store is not ready, as far as that is known; None where it is."""
+        return None if self.ready or self._problem is None else str(self._problem)
+
     # ------------------------------------------------------------------ what must be known first
 
     def await_ready(self, deadline_us: int, *, again: bool = False) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast
 
 from sluicegate.bounds import REDIS_READ_BYTES
 from sluicegate.clock import US_PER_S, Clock
-from sluicegate.errors import MissingExtra, StoreError
+from sluicegate.errors import ConfigurationError, MissingExtra, StoreError
 from sluicegate.stores.redis.faults import check_handshake
 from sluicegate.stores.redis.settings import RedisSettings
 
@@ -28,7 +28,17 @@ try:
 except ImportError:
     raise MissingExtra("redis", "a Redis store") from None
 
-__all__ = ["NOTHING", "Link", "Reader", "ReplyError", "connection_options", "new_reader", "no_redis", "packed"]
+__all__ = [
+    "NOTHING",
+    "Link",
+    "Reader",
+    "ReplyError",
+    "check_authorities",
+    "connection_options",
+    "new_reader",
+    "no_redis",
+    "packed",
+]
 
 _LAST_LOOK_S = 0.000_5
 """How long a socket is waited for where the deadline has passed: what arrived meanwhile is taken, nothing else."""
@@ -52,6 +62,16 @@ NOTHING: Final = object()
 def new_reader() -> Reader:
     """A parser of replies: errors come as ReplyError objects, what is incomplete as ``NOTHING``."""
     return cast("Reader", hiredis.Reader(replyError=ReplyError, notEnoughData=NOTHING))
+
+
+def check_authorities(settings: RedisSettings) -> None:
+    """Raise ConfigurationError where the file of certificates to trust cannot be used: no connection would ever be made."""
+    if settings.ca_certs is None:
+        return
+    try:
+        ssl.create_default_context(cafile=settings.ca_certs)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"store: ca_certs: cannot use {settings.ca_certs!r}: {error.args[-1]}") from None
 
 
 def connection_options(settings: RedisSettings) -> dict[str, Any]:
@@ -91,7 +111,8 @@ class Link:
         )
         try:
             connection.connect()
-        except redis.exceptions.RedisError as error:
+        except (redis.exceptions.RedisError, OSError, ValueError) as error:
+            # What redis-py does not wrap: a name that cannot be encoded is a ValueError.
             raise StoreError(f"no connection to Redis at {settings.address}: {error}") from None
         # The socket is ours from here on; the connection object would close it with itself.
         self._sock = cast("socket.socket", connection._sock)

@@ -121,10 +121,13 @@ class Node:
     def lost(self, began_us: int, error: OSError) -> StoreError:
         """Take note of a call without a reply; returns what its caller gets."""
         self.stats.lost += 1
-        what = "does not answer in time" if isinstance(error, TimeoutError) else f"is lost ({error})"
-        found = StoreError(f"Redis at {self.address} {what}")
+        found = self._unanswered(error)
         self.failed(began_us, str(found))
         return found
+
+    def _unanswered(self, error: OSError) -> StoreError:
+        what = "does not answer in time" if isinstance(error, TimeoutError) else f"is lost ({error})"
+        return StoreError(f"Redis at {self.address} {what}")
 
     def health(self) -> ServerHealth:
         """How the server is."""
@@ -161,8 +164,10 @@ class Node:
                 raise
             finally:
                 self.links.adopt(link)
-        except (StoreError, OSError) as failure:
-            error = str(failure) or f"Redis at {self.address} does not answer a probe in time"
+        except StoreError as failure:
+            error = str(failure)
+        except OSError as failure:
+            error = str(self._unanswered(failure))
         finally:
             self._probe_error = error
 

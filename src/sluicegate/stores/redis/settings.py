@@ -184,7 +184,7 @@ def _place(parts: UrlParts, kind: str, given: dict[str, str]) -> tuple[str | Non
 
 def _socket_path(parts: UrlParts) -> str:
     path = unquote(parts.path)
-    if parts.addresses or len(path) <= 1:
+    if parts.addresses or len(path) <= 1 or "\0" in path:
         raise ConfigurationError(
             "store: redis+unix:// takes the absolute path of a socket, as redis+unix:///run/redis.sock"
         )

@@ -11,7 +11,7 @@ from sluicegate.errors import StoreError
 from sluicegate.stores.base import Answer, Charge, Counter, Done, Receipt, Request, ServerHealth, Single
 from sluicegate.stores.redis.async_side import AsyncSide
 from sluicegate.stores.redis.core import Core
-from sluicegate.stores.redis.link import ReplyError
+from sluicegate.stores.redis.link import ReplyError, check_authorities
 from sluicegate.stores.redis.scripts import LOADED
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.sync_driver import SyncDriver
@@ -36,6 +36,7 @@ class RedisStore:
     ) -> None:
         if isinstance(settings, str):
             settings = RedisSettings.from_url(settings)
+        check_authorities(settings)
         self.settings = settings
         self._core = Core(settings, clock, time_source)
         self.stats = self._core.stats
@@ -139,8 +140,10 @@ class RedisStore:
         await self._async.beat()
 
     def health(self) -> Sequence[ServerHealth]:
-        """One entry per server known."""
-        return [node.health() for node in self._core.router.nodes()]
+        """One entry per server known; of servers that say nothing against themselves, ``error`` says why the store is not ready all the same."""
+        problem = self._core.problem
+        found = [node.health() for node in self._core.router.nodes()]
+        return found if problem is None else [one if one.error else one._replace(error=problem) for one in found]
 
     def key(self, counter: Counter, subject: str) -> str:
         """The key under which a counter is kept; connects where the secret is not known yet."""
