@@ -97,6 +97,7 @@ async def test_readiness_says_since_when(caplog: pytest.LogCaptureFixture) -> No
     assert watch.detail() == {
         "store": "redis://store:1",
         "degraded_since": "2023-11-14T22:13:20Z",
+        "degraded_error": None,
         "nodes": 4,
         "servers": [{"address": "later", "state": "down", "since": "2023-11-14T22:13:20Z", "error": "refused"}],
     }
@@ -128,6 +129,48 @@ async def test_readiness_notices_the_return_of_a_store_that_nobody_asks(monkeypa
     assert flaky.calls == calls
     assert len(counters) == 0
     assert (limiter.stats.peeks, limiter.stats.store_errors) == (0, 1)
+
+
+async def test_a_store_that_answers_and_decides_nothing_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No server is down, and each call fails: one line says why, readiness too, and one line says when it is over."""
+    monkeypatch.setattr("sluicegate.app.store_watch._BEAT_S", 0.001)
+    caplog.set_level(logging.INFO, logger="sluicegate")
+    clock = ManualClock()
+    flaky = FlakyStore(MemoryStore(clock))
+    store = LaterStore(flaky)
+    limiter = Limiter.from_quota("5/minute", store=store, clock=clock)
+    watch = StoreWatch(limiter, "redis://u:p@store:1", clock)
+    flaky.down = True
+    assert (await limiter.acheck("ann")).degraded
+    error = watch.detail()["degraded_error"]
+    assert error
+    task = asyncio.create_task(watch.keep_watching())
+    async with asyncio.timeout(5):
+        while store.beats < 5:
+            await asyncio.sleep(0.001)
+        flaky.down = False
+        while watch.detail()["degraded_error"] is not None:
+            await asyncio.sleep(0.001)
+        beats = store.beats
+        while store.beats < beats + 3:
+            await asyncio.sleep(0.001)
+    task.cancel()
+    assert [record.getMessage() for record in caplog.records] == ["store_failing", "store_answers"]
+    assert caplog.records[0].fields == {"store": "redis://store:1", "error": error}
+
+
+async def test_a_call_that_fails_once_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    """What fails at one look and not at the next is not logged, nor what a server that is down explains."""
+    watch, store = watch_of(ManualClock())
+    watch._look_at_calls("late")
+    watch._look_at_calls(None)
+    watch._look_at_calls("late")
+    store.state, store.error = "down", "refused"
+    watch._look()
+    watch._look()
+    assert [record.getMessage() for record in caplog.records] == ["store_down"]
 
 
 async def test_a_fault_in_beating_does_not_end_the_watch(

@@ -6,10 +6,12 @@ import pytest
 
 from sluicegate.bounds import FALLBACK_GAP_US, FALLBACK_HANDOVER_US_MAX, FALLBACK_OWED_US_MAX
 from sluicegate.clock import US_PER_S, ManualClock
+from sluicegate.errors import StoreError
 from sluicegate.limiter import outage as module
 from sluicegate.limiter.outage import Outage
 
 S = US_PER_S
+AWAY = StoreError("away")
 
 
 @pytest.fixture
@@ -26,10 +28,10 @@ def test_it_begins_with_a_failure_and_ends_with_health(outage: Outage, clock: Ma
     """Not active before a call fails; over when the store answers and the last failure is a gap ago."""
     assert (outage.active, outage.failing_since_us) == (False, None)
     clock.advance(5 * S)
-    outage.failed()
+    outage.failed(AWAY)
     assert (outage.active, outage.failing_since_us) == (True, 5 * S)
     clock.advance(FALLBACK_GAP_US)
-    outage.failed()
+    outage.failed(AWAY)
     assert outage.failing_since_us == 5 * S
     outage.answered()
     assert (outage.active, outage.failing_since_us) == (True, None)
@@ -41,35 +43,45 @@ def test_it_begins_with_a_failure_and_ends_with_health(outage: Outage, clock: Ma
     assert not outage.active
 
 
+def test_it_keeps_what_the_last_failure_said(outage: Outage) -> None:
+    """While calls fail the text of the last one is there; with an answer it is gone."""
+    assert outage.failing_error is None
+    outage.failed(AWAY)
+    outage.failed(StoreError("NOPERM"))
+    assert outage.failing_error == "NOPERM"
+    outage.answered()
+    assert outage.failing_error is None
+
+
 def test_flaps_are_one_outage(outage: Outage, clock: ManualClock) -> None:
     """A store that fails again within the gap has not begun a new outage; one that fails after it has."""
-    outage.failed()
+    outage.failed(AWAY)
     for _ in range(5):
         outage.answered()
         clock.advance(FALLBACK_GAP_US)
-        outage.failed()
+        outage.failed(AWAY)
         assert outage.since_us == 0
     outage.answered()
     clock.advance(FALLBACK_GAP_US + 1)
-    outage.failed()
+    outage.failed(AWAY)
     assert outage.since_us == 6 * FALLBACK_GAP_US + 1
 
 
 def test_silence_is_not_health(outage: Outage, clock: ManualClock) -> None:
     """Without an answer an outage goes on, however long nobody asked."""
-    outage.failed()
+    outage.failed(AWAY)
     clock.advance(100 * FALLBACK_GAP_US)
-    outage.failed()
+    outage.failed(AWAY)
     assert outage.since_us == 0
 
 
 def test_the_number_of_nodes_does_not_fall(outage: Outage, clock: ManualClock) -> None:
     """During an outage the most nodes that were known count; the next outage begins anew."""
-    outage.failed()
+    outage.failed(AWAY)
     assert [outage.nodes(known) for known in (3, 5, 1, 4)] == [3, 5, 5, 5]
     outage.answered()
     clock.advance(FALLBACK_GAP_US + 1)
-    outage.failed()
+    outage.failed(AWAY)
     assert outage.nodes(2) == 2
 
 
@@ -127,7 +139,7 @@ def test_another_failure_begins_it_anew(outage: Outage, clock: ManualClock) -> N
 
 def test_what_is_not_asked_for_is_forgotten(outage: Outage, clock: ManualClock) -> None:
     """Clients that never come back are forgotten after a while, a few with each answer, and then nothing is left to do."""
-    outage.failed()
+    outage.failed(AWAY)
     for number in range(5):
         outage.touch(str(number), 1)
     clock.advance(FALLBACK_OWED_US_MAX)

@@ -32,6 +32,9 @@ class StoreWatch:
         self._fleet = limiter.store if isinstance(limiter.store, FleetStore) else None
         self._clock = clock
         self._down: dict[str, ServerHealth] = {}
+        self._failing = False
+        """The last look found that calls fail although no server is down."""
+        self._told_failing = False
 
     async def warm(self) -> None:
         """Connect and make ready, within a second, so that the first request need not."""
@@ -75,6 +78,7 @@ class StoreWatch:
             if self._limiter.failing_since_us is not None:
                 since_us.append(self._limiter.failing_since_us)
             detail["degraded_since"] = self._time(min(since_us)) if since_us else None
+            detail["degraded_error"] = self._limiter.failing_error
             detail["nodes"] = self._fleet.nodes
             detail["servers"] = [
                 {
@@ -95,6 +99,18 @@ class StoreWatch:
         for address in self._down.keys() - down.keys():
             logs.event(logging.INFO, "store_up", server=address)
         self._down = down
+        self._look_at_calls(self._limiter.failing_error if not down else None)
+
+    def _look_at_calls(self, error: str | None) -> None:
+        """Log that servers answer and decide nothing all the same: another key secret, a right that is missing."""
+        if error is not None and self._failing and not self._told_failing:
+            # At two looks in a row: a call that was late once is no news.
+            logs.event(logging.WARNING, "store_failing", store=self.address, error=error)
+            self._told_failing = True
+        elif error is None and self._told_failing:
+            logs.event(logging.INFO, "store_answers", store=self.address)
+            self._told_failing = False
+        self._failing = error is not None
 
     def _time(self, since_us: int) -> str:
         """The wall time of a monotonic one, to the second."""

@@ -13,6 +13,7 @@ import msgspec
 
 from sluicegate.bounds import FALLBACK_COUNTERS_MAX, FALLBACK_GAP_US, FALLBACK_HANDOVER_US_MAX, FALLBACK_OWED_US_MAX
 from sluicegate.clock import Clock
+from sluicegate.errors import StoreError
 from sluicegate.stores.locks import Locked
 
 __all__ = ["Outage", "Touched"]
@@ -40,6 +41,7 @@ class Outage(Locked):
     __slots__ = (
         "_answered",
         "_clock",
+        "_error",
         "_failed_us",
         "_failing_us",
         "_nodes",
@@ -53,6 +55,7 @@ class Outage(Locked):
         super().__init__()
         self._clock = clock
         self._touched: dict[str, Touched] = {}
+        self._error = ""
         self._failed_us = 0
         self._failing_us = 0
         self._answered = True
@@ -69,13 +72,19 @@ class Outage(Locked):
         """When the outage under way began; None where there is none, or the last call was answered."""
         return self.since_us if self.active and not self._answered else None
 
+    @property
+    def failing_error(self) -> str | None:
+        """What the last failed call said; None where ``failing_since_us`` is."""
+        return None if self.failing_since_us is None else self._error
+
     def failing_us(self) -> int:
         """Time since the first failure that no answer came after."""
         return self._clock.monotonic_us() - self._failing_us
 
-    def failed(self) -> None:
+    def failed(self, error: StoreError) -> None:
         """A call of the store failed."""
         with self._lock:
+            self._error = str(error)
             now_us = self._clock.monotonic_us()
             if not self.active or (self._answered and now_us - self._failed_us > FALLBACK_GAP_US):
                 self.since_us = now_us
