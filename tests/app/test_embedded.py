@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.app.embedded import EmbeddedUrl
+from sluicegate.app.embedded import EmbeddedStore, EmbeddedUrl
 from sluicegate.bounds import EMBEDDED_MEMORY_MB, EMBEDDED_TIMEOUT_MS
+from sluicegate.clock import ManualClock
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.redis.settings import RedisSettings
 
@@ -42,3 +43,19 @@ def test_mistakes_are_named(url: str, words: str) -> None:
     """What cannot be meant is refused with the field and the value."""
     with pytest.raises(ConfigurationError, match=words):
         EmbeddedUrl.parse(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("embedded://?foo=1", "no parameter 'foo'"),
+        ("embedded://?key_secret=short", "key_secret: want 16"),
+        ("embedded://?nodes=0", "nodes: want"),
+        ("embedded://?db=1", "only database 0, got 1"),
+    ],
+)
+def test_parameters_are_checked_before_anything_is_started(url: str, words: str, tmp_path: Path) -> None:
+    """What the workers would refuse is refused by the supervisor, which starts neither a store nor a worker for it."""
+    with pytest.raises(ConfigurationError, match=words):
+        EmbeddedStore(url, tmp_path, ManualClock(), lambda: None)
+    assert not list(tmp_path.iterdir())

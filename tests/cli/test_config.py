@@ -42,6 +42,13 @@ def test_defaults(sluicegate: Run, served: list[Settings]) -> None:
     assert served[0].demo
 
 
+def test_an_empty_store_is_a_mistake(sluicegate: Run) -> None:
+    """``--store "$STORE"`` without the variable does not begin to count in memory, where each process has the whole limit."""
+    refused = sluicegate("serve", "--store", "")
+    assert refused.status == 2
+    assert "store: " in refused.err
+
+
 def test_store_of_several_workers(sluicegate: Run, served: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
     """Who names no store gets one that all workers share; who names one gets that, by file or environment too."""
     assert sluicegate("up", "--workers", "3").status == 0

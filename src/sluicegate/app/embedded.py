@@ -78,6 +78,7 @@ class EmbeddedStore:
     def __init__(self, url: str, directory: Path, clock: Clock, restarted: Callable[[], None]) -> None:
         wanted = EmbeddedUrl.parse(url)
         self._binary = _binary()
+        _check(wanted)
         self._directory = directory
         self._socket = store_socket(directory)
         self._log = directory / "store.log"
@@ -189,6 +190,15 @@ class EmbeddedStore:
         except OSError:
             return "nothing is known"
         return lines[-1] if lines else "it said nothing"
+
+
+def _check(wanted: EmbeddedUrl) -> None:
+    """Raise ConfigurationError for parameters that the workers would refuse, before anything is started."""
+    from sluicegate.stores.redis import RedisSettings
+
+    db = RedisSettings.from_url(wanted.on(Path("/store.sock"))).db
+    if db:
+        raise ConfigurationError(f"store: db: embedded:// has only database 0, got {db}")
 
 
 def _binary() -> Path:

@@ -246,7 +246,8 @@ def _settings(values: dict[str, Any], not_built: tuple[str, ...] = (), not_insta
 
     return Settings(
         rules=values["rules"],
-        store=values["store"] or default_store(values["workers"]),
+        # An empty one is a variable that was not set, and must not silently mean counters in memory.
+        store=default_store(values["workers"]) if values["store"] is None else values["store"],
         workers=values["workers"],
         nodes=values["nodes"],
         data=values["data"],
