@@ -236,3 +236,18 @@ def python(url: str) -> Iterator[Callable[[str], Limiter]]:
     yield start
     for limiter in made:
         limiter.close()
+
+
+@pytest.fixture
+def soon() -> Callable[[Callable[[], bool]], bool]:
+    """Whether something comes to hold within some seconds."""
+
+    def soon(condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    return soon

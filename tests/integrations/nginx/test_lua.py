@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -56,16 +55,6 @@ def times(fields: dict[str, str]) -> list[int]:
             r"(?:;t=|^)(\d+)", value if ";t=" in value or name.endswith(("reset", "after")) else ""
         )
     ]
-
-
-def soon(condition: Callable[[], bool]) -> bool:
-    """Whether it comes to hold within some seconds."""
-    deadline = time.monotonic() + 15
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_budget_is_shared_with_python(front: Start, python: Start) -> None:
@@ -141,7 +130,9 @@ def test_exact_with_several_workers(front: Start) -> None:
     assert (statuses.count(200), statuses.count(429)) == (20, 40), nginx.log()
 
 
-def test_refusals_are_kept_for_a_moment(front: Start, servers: Any, require_program: Start, python: Start) -> None:
+def test_refusals_are_kept_for_a_moment(
+    front: Start, servers: Any, require_program: Start, python: Start, soon: Start
+) -> None:
     """While a client is refused Redis is not asked again, and a reset is seen within the second."""
     nginx, _ = front(LOGIN)
     statuses = [nginx.get("/login").status_code for _ in range(5)]
@@ -168,7 +159,7 @@ def test_refusals_that_count_reach_redis(front: Start, python: Start) -> None:
     assert nginx.get("/login").status_code == 200
 
 
-def test_edits_are_live(front: Start) -> None:
+def test_edits_are_live(front: Start, soon: Start) -> None:
     """An edit of the rules reaches nginx by itself, and counters go on under it."""
     nginx, limits = front(LOGIN)
     assert [nginx.get("/login").status_code for _ in range(5)] == [200] * 4 + [429]

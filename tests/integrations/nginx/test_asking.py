@@ -1,0 +1,186 @@
+"""What nginx leaves to the server, and what happens when Redis, the server or both are gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Start = Callable[..., Any]
+
+TRUSTED = "identity: {trusted_peers: [127.0.0.1/32]}\n"
+LOGIN = f"version: 1\n{TRUSTED}rules:\n  - {{name: login, match: {{path: /login}}, per: [ip], quota: 3/hour}}\n"
+POLICIES = f"""
+version: 1
+{TRUSTED}
+rules:
+  - {{name: money, match: {{path: /money}}, per: [ip], quota: 50/hour, on_store_failure: closed}}
+  - {{name: counted, match: {{path: /counted}}, per: [ip], quota: 3/hour}}
+"""
+QUICK = {
+    "timeout_ms = 5000": "timeout_ms = 1000",
+}
+
+
+@pytest.fixture
+def stopped() -> Any:
+    """Stop a process so that it answers nobody; it goes on when the test is over."""
+    pids: list[int] = []
+
+    def stop(pid: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        pids.append(pid)
+
+    yield stop
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ("per: [ip], quota: 2/hour, algorithm: leaky_bucket, nodelay: true", 429),
+        ("match: {ip: [203.0.113.0/24]}, per: [ip], quota: 2/hour", 429),
+        ("match: {not: {ip: [198.51.100.0/24]}}, per: [ip], quota: 2/hour", 429),
+        ("match: {ip: [198.51.100.0/24]}, per: [ip], quota: 2/hour", 200),
+        ("per: [ip], quota: 2/day, algorithm: fixed_window, align: calendar, tz: Europe/Berlin", 429),
+        ("per: [user], quota: 2/hour, on_missing: deny", 429),
+        ("per: [ip], quota: 4/hour, cost: {header: X-Cost, max: 2, default: 2}", 429),
+    ],
+)
+def test_rules_that_are_the_servers(front: Start, fields: str, status: int) -> None:
+    """A rule that Lua cannot decide is decided by the server, with its fields, and none of them is let through."""
+    nginx, _ = front(f"version: 1\n{TRUSTED}rules:\n  - {{name: special, {fields}}}\n")
+    answers = [nginx.get("/x") for _ in range(3)]
+    assert answers[-1].status_code == status, nginx.log()
+    if status == 429:
+        assert answers[-1].headers["X-RateLimit-Policy"].startswith("special;")
+        assert answers[-1].json()["violated-policies"] == ["special"]
+        assert answers[-1].headers.get_list("X-RateLimit-Limit") != ["999999"]
+    else:
+        assert "X-RateLimit-Policy" not in answers[-1].headers
+
+
+def test_credentials_are_the_servers(front: Start, tmp_path: Path) -> None:
+    """A request with an API key is counted under the key's name, which only the server knows; an invented key is nobody's."""
+    (tmp_path / "keys.txt").write_text(f"billing: sha256:{sha256(b'secret-of-billing').hexdigest()}\n")
+    rules = (
+        "version: 1\nidentity: {trusted_peers: [127.0.0.1/32], api_key: {keys: keys.txt}}\n"
+        "rules:\n  - {name: keyed, per: {first_of: [api_key, ip]}, quota: 2/hour}\n"
+    )
+    nginx, _ = front(rules)
+    keyed = [nginx.get("/", ip=f"203.0.113.{n}", X_Api_Key="secret-of-billing").status_code for n in range(3)]
+    assert keyed == [200, 200, 429], nginx.log()
+    assert nginx.get("/", X_Api_Key="an invention").headers["X-RateLimit-Remaining"] == "1"
+    assert nginx.get("/").headers["X-RateLimit-Remaining"] == "0", "the address is the same to Lua and to the server"
+
+
+def test_a_clients_word_is_nothing(front: Start) -> None:
+    """Fields by which a proxy states who its client is do not get through from the client, on no way to a decision."""
+    rules = (
+        "version: 1\nidentity: {trusted_peers: [127.0.0.1/32], user: {header: X-User-Id}}\n"
+        "rules:\n  - {name: users, per: {first_of: [user, ip]}, quota: 4/hour}\n"
+    )
+    nginx, _ = front(rules)
+    for path in ("/plain", "/%70lain"):
+        for number in range(2):
+            answer = nginx.get(
+                path, X_User_Id=f"mallory{number}", X_Forwarded_For="198.51.100.1", Forwarded="for=1.2.3.4"
+            )
+            assert answer.status_code == 200
+    assert nginx.get("/plain", X_User_Id="mallory9").status_code == 429
+
+
+def test_without_redis_the_server_decides(
+    front: Start, url: str, servers: Any, require_program: Start, stopped: Start
+) -> None:
+    """While Redis answers nobody the server decides by each rule's policy, and soon nobody waits for it any more."""
+    nginx, _ = front(POLICIES, edits=QUICK)
+    assert nginx.get("/counted").headers["X-RateLimit-Remaining"] == "2"
+    stopped(servers.get("redis", require_program("redis-server")).pid)
+    closed = nginx.get("/money")
+    assert closed.status_code == 503, nginx.log()
+    assert closed.headers["Content-Type"] == "application/problem+json"
+    assert int(closed.headers["Retry-After"]) >= 1
+    statuses = [nginx.get("/counted").status_code for _ in range(8)]
+    assert statuses.count(200) <= 4, "a local counter of the server's limits it"
+    assert statuses[-1] == 429
+    assert "Redis gave no decision" in nginx.log()
+
+
+def test_without_both_each_rule_has_its_way(
+    front: Start, servers: Any, require_program: Start, stopped: Start, soon: Start
+) -> None:
+    """With neither Redis nor the server a closed rule refuses, everything else passes, and it all goes on when they are back."""
+    nginx, limits = front(POLICIES, edits=QUICK)
+    assert nginx.get("/money").status_code == 200
+    redis = servers.get("redis", require_program("redis-server"))
+    stopped(redis.pid)
+    limits.stop()
+    refused = nginx.get("/money")
+    assert refused.status_code == 503, nginx.log()
+    assert refused.json()["violated-policies"] == ["money"]
+    assert refused.headers["Retry-After"] == "1"
+    assert [nginx.get("/counted").status_code for _ in range(5)] == [200] * 5
+    assert nginx.get("/%6doney").status_code == 503, "what may be a closed rule's is refused"
+    os.kill(redis.pid, signal.SIGCONT)
+    assert soon(lambda: "X-RateLimit-Limit" in nginx.get("/money").headers and nginx.get("/money").status_code == 200)
+
+
+def test_nginx_may_fail_closed(front: Start, servers: Any, require_program: Start, stopped: Start) -> None:
+    """With ``on_failure = "closed"`` what cannot be decided is refused."""
+    nginx, limits = front(LOGIN, edits={**QUICK, 'on_failure = "open"': 'on_failure = "closed"'})
+    assert nginx.get("/login").status_code == 200
+    stopped(servers.get("redis", require_program("redis-server")).pid)
+    limits.stop()
+    assert nginx.get("/login").status_code == 503
+    assert nginx.get("/elsewhere").status_code == 200, "no rule, nothing to decide"
+
+
+def test_the_server_may_be_away(front: Start) -> None:
+    """Without the server nginx goes on deciding by the rules it has."""
+    nginx, limits = front(LOGIN)
+    assert nginx.get("/login").status_code == 200
+    limits.stop()
+    assert [nginx.get("/login").status_code for _ in range(3)] == [200, 200, 429]
+
+
+def test_without_rules_nothing_is_limited(nginx: Start, port_of: Start, url: str, serve: Start, soon: Start) -> None:
+    """Before the first rules ``on_failure`` holds; they are fetched as soon as the server is there."""
+    from_where = Path(__file__).resolve().parents[3] / "integrations" / "nginx" / "lua.conf"
+    limits = serve(LOGIN)
+    limits.stop()
+    text = from_where.read_text().replace("port = 6379", f"port = {port_of(url)}, timeout_ms = 5000")
+    text = text.replace("port = 8080", f"port = {limits.port}, timeout_ms = 5000")
+    running = nginx(text, lua=True)
+    assert [running.get("/login").status_code for _ in range(5)] == [200] * 5
+    serve(LOGIN, port=limits.port)
+    assert soon(lambda: running.get("/login").status_code == 429)
+
+
+def test_a_flushed_redis(front: Start, servers: Any, require_program: Start) -> None:
+    """After a flush, and with a Redis that has forgotten the scripts, nginx goes on under the secret that is put back."""
+    nginx, _ = front(LOGIN)
+    assert nginx.get("/login").status_code == 200
+    client = servers.get("redis", require_program("redis-server")).client()
+    client.flushall()
+    client.script_flush()
+    client.close()
+    assert [nginx.get("/login").status_code for _ in range(4)] == [200, 200, 200, 429], nginx.log()
+
+
+def test_a_given_secret(front: Start, python: Start, url: str) -> None:
+    """Where the operator gives the secret nginx needs it too: with it keys agree, with another one the server decides."""
+    given = "a secret of thirty characters!"
+    store = f"{url}&key_secret={given.replace(' ', '%20').replace('!', '%21')}"
+    right, _ = front(LOGIN, store=store, edits={"redis = { ": f'redis = {{ key_secret = "{given}", '})
+    assert right.get("/login").headers["X-RateLimit-Remaining"] == "2"
+    assert " [error] " not in right.log()
+    wrong, _ = front(LOGIN, store=store, edits={"redis = { ": 'redis = { key_secret = "another secret of it", '})
+    assert wrong.get("/login").headers["X-RateLimit-Remaining"] == "1", "the server's keys"
+    assert "another key_secret" in wrong.log()
