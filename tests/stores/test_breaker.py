@@ -135,25 +135,39 @@ def test_one_probe_at_a_time(bench: Bench) -> None:
 
 
 def test_a_probe_that_succeeds_closes(bench: Bench) -> None:
-    """After a probe succeeded calls are sent, failures begin to count anew, and a report without a probe changes nothing."""
+    """After a probe succeeded calls are sent, and a report without a probe changes nothing; once they are answered failures count anew."""
     bench.open()
     bench.breaker.probed(None)
     assert not bench.breaker.closed
     bench.until_probe()
     bench.breaker.probed(None)
-    assert (bench.breaker.closed, bench.breaker.calm, bench.breaker.state, bench.breaker.error) == (
-        True,
-        True,
-        "up",
-        None,
-    )
+    assert (bench.breaker.closed, bench.breaker.state, bench.breaker.error) == (True, "up", None)
     bench.breaker.probed("late")
+    bench.succeed()
+    assert not bench.breaker.calm
+    bench.succeed()
+    assert bench.breaker.calm
     bench.fail()
     bench.fail()
     assert bench.breaker.closed
     bench.fail()
     assert (bench.breaker.closed, bench.breaker.opened) == (False, 2)
     assert bench.until_probe() <= BREAKER_PROBE_FIRST_US
+
+
+def test_a_server_that_answers_probes_only(bench: Bench) -> None:
+    """Where every probe succeeds and no call does, the pauses grow to the bound, and each return costs two failures, not three."""
+    bench.open()
+    expected_us = BREAKER_PROBE_FIRST_US
+    for _ in range(6):
+        assert expected_us // 2 <= bench.until_probe() <= expected_us + 500
+        bench.breaker.probed(None)
+        bench.fail()
+        assert bench.breaker.closed
+        bench.fail()
+        assert not bench.breaker.closed
+        expected_us = min(2 * expected_us, BREAKER_PROBE_MAX_US)
+    assert expected_us == BREAKER_PROBE_MAX_US
 
 
 def test_pauses_grow_to_a_bound(bench: Bench) -> None:

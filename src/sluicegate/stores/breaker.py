@@ -73,6 +73,7 @@ class Breaker(Locked):
             if not self._weight:
                 self.calm = True
                 self.error = None
+                self._pause_us = 0
 
     def failed(self, began_us: int, error: str) -> None:
         """A call that began at the monotonic ``began_us`` was not answered, or by an error that the next call would meet too."""
@@ -89,7 +90,7 @@ class Breaker(Locked):
                 self.closed = False
                 self.opened += 1
                 self._probing = False
-                self._pause_us = BREAKER_PROBE_FIRST_US
+                self._lengthen_pause()
                 self._become("down")
                 self._schedule()
 
@@ -111,14 +112,17 @@ class Breaker(Locked):
                 return
             self._probing = False
             if error is None:
-                self.closed = self.calm = True
+                self.closed = True
                 self.error = None
-                self._weight = 0
+                self._weight = _FAILURE
                 self._become("up")
             else:
                 self.error = error
-                self._pause_us = min(2 * self._pause_us, BREAKER_PROBE_MAX_US)
+                self._lengthen_pause()
                 self._schedule()
+
+    def _lengthen_pause(self) -> None:
+        self._pause_us = min(max(2 * self._pause_us, BREAKER_PROBE_FIRST_US), BREAKER_PROBE_MAX_US)
 
     def _schedule(self) -> None:
         # Many processes lose a server at one moment; they should not come back at one.
