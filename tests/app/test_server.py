@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 
@@ -61,6 +62,20 @@ def test_up_prints_where_everything_is(start: Start) -> None:
         assert re.search(rf"^{name} +http://127\.0\.0\.1:\d+$", text, re.MULTILINE), text
     assert f"rules    {server.directory / '.sluicegate' / 'rules.yaml'} (4 rules" in text
     assert "control: not in this version, not opened" in text
+
+
+def test_grpc(start: Start, rules: Path) -> None:
+    """The gRPC listener answers health checks and decides, is counted in the metrics, and ends with the process."""
+    server = start("serve", "--rules", str(rules), "--api", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+    target = re.findall(r"^grpc +http://(127\.0\.0\.1:\d+)$", server.out.read_text(), re.MULTILINE)[0]
+    with grpc.insecure_channel(target) as channel:
+        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10) == b"\x08\x01"
+        ask = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+        # Domain "d", one descriptor with one entry, "k"; by the rules everything is OK.
+        assert ask(b"\x0a\x01d\x12\x05\x0a\x03\x0a\x01k", timeout=10)[:2] == b"\x08\x01"
+        text = httpx.get(server.url("api") + "/metrics").text
+        assert 'sluicegate_grpc_calls_total{code="OK",method="ShouldRateLimit"} 1.0' in text
+    assert server.stop() == 0
 
 
 def test_start_is_logged_with_the_version_of_the_rules(start: Start) -> None:

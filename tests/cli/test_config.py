@@ -49,6 +49,23 @@ def test_an_empty_store_is_a_mistake(sluicegate: Run) -> None:
     assert "store: " in refused.err
 
 
+def test_grpc_without_its_extra(sluicegate: Run, served: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
+    """``up`` goes on without a listener that nobody asked for; whoever asks for it is left to the server, which says what is missing."""
+    monkeypatch.setattr(serve, "is_installed", lambda: False)
+    assert sluicegate("up").status == 0
+    assert sluicegate("up", "--grpc", "127.0.0.1:9").status == 0
+    assert [(got.grpc, got.not_installed) for got in served] == [(None, ("grpc",)), (Address("127.0.0.1", 9), ())]
+
+
+def test_grpc_off_loopback(sluicegate: Run, served: list[Settings]) -> None:
+    """Where other machines reach the listener it needs the token, which is the API's."""
+    refused = sluicegate("serve", "--grpc", "0.0.0.0:8082")
+    assert refused.status == 2
+    assert "--api-token" in refused.err
+    assert sluicegate("serve", "--grpc", "0.0.0.0:8082", "--api-token", "secret", "--grpc-age", "5m").status == 0
+    assert [(got.calling.token, got.calling.age_s) for got in served] == [("secret", 300.0)]
+
+
 def test_store_of_several_workers(sluicegate: Run, served: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
     """Who names no store gets one that all workers share; who names one gets that, by file or environment too."""
     assert sluicegate("up", "--workers", "3").status == 0

@@ -76,7 +76,7 @@ def test_the_limit_is_the_limit_whatever_the_number_of_workers(start: Start, wat
     assert len(watched.children()) == 5
     assert len(watched.sockets()) == 5
     listed = [line.split()[0] for line in server.out.read_text().splitlines() if "http://" in line and line[0] != " "]
-    assert listed == ["gateway", "api", "demo"]
+    assert listed == ["gateway", "api", "grpc", "demo"]
 
     assert burst(server.url("gateway"), 3 * LIMIT) == {200: LIMIT, 429: 2 * LIMIT}
     asked = metric(server, "sluicegate_gateway_requests_total")
