@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -91,7 +92,7 @@ class Calls(Core):
             self._fallback.store.refund(answer.charged)
             receipts = answer.reached
         if receipts:
-            self._give_back(receipts, later=self._async is not None)
+            self._give_back(receipts, later=self._async is not None and _on_loop())
 
     def give_back(self, charges: Sequence[Charge]) -> tuple[Verdict, ...]:
         """Give back charges for which there is no receipt, as if they had been made just now; what the counters say afterwards.
@@ -305,6 +306,15 @@ class Calls(Core):
                 outcome = Outcome.NEVER_FITS if charge[2] > counter.spec.capacity else Outcome.DENIED
                 self.stats.count_refusal(counter.name, outcome)
         self.stats.allowed += len(charges) - refused
+
+
+def _on_loop() -> bool:
+    """Whether the caller is on a running event loop, which must not be kept waiting."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def as_made(charges: Sequence[Charge], now_us: int) -> list[Receipt]:
