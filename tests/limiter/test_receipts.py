@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from sluicegate.bounds import RECEIPT_TTL_US
@@ -12,7 +14,7 @@ from sluicegate.limiter.receipts import Receipts
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
 from sluicegate.stores.memory import MemoryStore
-from sluicegate.testing import FlakyStore
+from sluicegate.testing import FlakyStore, LaterStore
 
 
 def limiter_of(quota: str = "10/minute") -> tuple[Limiter, ManualClock]:
@@ -188,3 +190,23 @@ def test_what_is_no_receipt_is_an_invalid_request(value: object) -> None:
     limiter, _ = limiter_of()
     with pytest.raises(InvalidRequest, match="decision_id"):
         limiter.refund(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("on_loop", [True, False])
+def test_a_door_takes_back_what_it_cannot_use(on_loop: bool) -> None:
+    """What was just charged is given back: on a loop in a moment, on a thread before the call returns."""
+    clock = ManualClock()
+    store = LaterStore(MemoryStore(clock))
+    limiter = Limiter.from_quota("10/minute", store=store, clock=clock)
+
+    async def take_back() -> None:
+        limiter.take_back(await limiter.acheck("k", 4))
+        assert limiter.peek("k").remaining == 6
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    if on_loop:
+        asyncio.run(take_back())
+    else:
+        limiter.take_back(limiter.check("k", 4))
+    assert limiter.peek("k").remaining == 10

@@ -175,8 +175,10 @@ class AsyncStore(Protocol):
     def submit(self, request: Request, done: Done, *, peek: bool = False) -> None:
         """``Store.decide_one`` by callback: ``done`` gets the answer, or the StoreError, on this loop.
 
-        Requests that wait at the same time ride together. ``done`` may be called before ``submit`` returns; it is called within
-        the store's deadline, a late loop apart.
+        Requests that wait at the same time ride together, and those that charge the same counter are decided in the order in which they
+        were submitted. Where a server did nothing at first (it did not know the script, or the counters have moved) they are sent again, and what
+        was sent beside them, beyond one batch or of the other kind (peeks), may have been decided before. ``done`` may be called before
+        ``submit`` returns; it is called within the store's deadline, a late loop apart.
         """
         ...
 
