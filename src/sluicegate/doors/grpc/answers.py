@@ -25,7 +25,7 @@ from sluicegate.doors.grpc.codec import (
 from sluicegate.doors.grpc.protobuf import delimited, varint
 from sluicegate.doors.headers import RateHeaders, seconds_up
 from sluicegate.doors.refusals import refusal, respond_of
-from sluicegate.limiter.decision import Decision, RuleResult
+from sluicegate.limiter.decision import Decision, RuleResult, Summary
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.limiter.sets import PlannedSets
 from sluicegate.stores.base import Counter
@@ -75,10 +75,44 @@ class Answers:
         self._remaining: dict[int, bytes] = {}
         self._reset: dict[int, bytes] = {}
         self._durations: dict[int, bytes] = {}
+        self._refusals: dict[tuple[int, str, int, int, int, int], bytes] = {}
+
+    def passed(self, decision: Decision, planned: PlannedSets) -> bytes | None:
+        """``encode`` for the usual pass, straight from what the store said; None where there is more to it.
+
+        It is usual that every rule passed, shadow ones included, nothing is to be waited for, and the dialect tells of one rule.
+        """
+        answer = decision.answer
+        if answer is None or decision.degraded or not answer.unanimous or not self._headers.delta_only:
+            return None
+        charges = planned.plan.charges
+        verdicts = answer.verdicts()
+        nearest: Counter | None = None
+        least = wait_us = 0
+        for (counter, _, _), (_, remaining, _, reset_us, delay_us) in zip(charges, verdicts):  # noqa: B905 - as long by contract; strict costs time here
+            if delay_us:
+                return None
+            if not counter[3] and (nearest is None or remaining < least):
+                nearest, least, wait_us = counter, remaining, reset_us
+        if nearest is None:
+            return None
+        out = [_OVERALL_OK]
+        for places in planned.places:
+            if len(places) == 1:
+                place = places[0]
+                counter = charges[place][0]
+                _, remaining, _, reset_us, _ = verdicts[place]
+                out.append(_PLAIN_OK if counter[3] else self._status_of(counter, remaining, reset_us, _STATUS_OK))
+            else:
+                out.append(self._status([(charges[place][0], verdicts[place]) for place in places]))
+        name, spec = nearest[0], nearest[1]
+        out.append(self._told_of((name, spec.capacity, spec.window_us, spec.algorithm), least, wait_us))
+        return b"".join(out)
 
     def encode(self, decision: Decision, planned: PlannedSets) -> bytes:
         """The answer to a request whose descriptors are the sets of ``planned``, all of which ``decision`` decided."""
-        verdicts = decision.summary.verdicts
+        summary = decision.summary
+        verdicts = summary.verdicts
         charges = planned.plan.charges
         out = [_OVERALL_OK if decision.allowed else _OVERALL_OVER]
         for places, refused in zip(planned.places, planned.refused, strict=True):
@@ -91,7 +125,7 @@ class Answers:
                 out.append(self._status([(charges[place][0], verdicts[place]) for place in places]))
             else:
                 out.append(_PLAIN_OK)
-        out.append(self._told(decision))
+        out.append(self._told(decision, summary))
         return b"".join(out)
 
     def encode_parts(self, parts: Sequence[Part], told: Decision | None, *, over: bool) -> bytes:
@@ -101,7 +135,7 @@ class Answers:
             pairs = list(zip(part.counters, part.verdicts, strict=True))
             out.append(_PLAIN_OVER if part.refused else self._status(pairs))
         if told is not None:
-            out.append(self._told(told))
+            out.append(self._told(told, told.summary))
         return b"".join(out)
 
     # ------------------------------------------------------------------ a descriptor
@@ -124,8 +158,11 @@ class Answers:
                 nearest, least, wait_us = counter, remaining, reset_us
         if nearest is None:
             return _PLAIN_OK
-        known = self._limits.get(id(nearest))
-        limit = self._limit(nearest) if known is None else known[1]
+        return self._status_of(nearest, least, wait_us, code)
+
+    def _status_of(self, counter: Counter, least: int, wait_us: int, code: bytes) -> bytes:
+        known = self._limits.get(id(counter))
+        limit = self._limit(counter) if known is None else known[1]
         reset_s = seconds_up(wait_us)
         duration = self._durations.get(reset_s)
         if duration is None:
@@ -146,26 +183,51 @@ class Answers:
 
     # ------------------------------------------------------------------ the whole
 
-    def _told(self, decision: Decision) -> bytes:
+    def _told(self, decision: Decision, summary: Summary) -> bytes:
         """Header fields, metadata, and the body of a refusal."""
-        result = decision.summary.decisive
+        result = summary.decisive
         if result is None and decision.allowed:
             return b""
-        if not (self._headers.delta_only and decision.allowed and result is not None):
-            return self._told_at_length(decision, result)
-        key = (result.rule, result.limit, result.window_us, result.algorithm)
+        if not decision.allowed:
+            return self._refusal(decision, summary, result)
+        return self._told_at_length(decision, result)
+
+    def _told_of(self, key: tuple[str, int, int, str], least: int, wait_us: int) -> bytes:
+        """Header fields and metadata of the usual pass, decided by the rule with these numbers."""
         fixed = self._fixed.get(key) or self._fix(key)
-        remaining = self._remaining.get(result.remaining)
+        remaining = self._remaining.get(least)
         if remaining is None:
-            text = encode_header(_RESPONSE_HEADER, "x-ratelimit-remaining", str(result.remaining))
-            remaining = _kept(self._remaining, result.remaining, text)
-        reset_s = seconds_up(decision.summary.reset_after_us)
+            text = encode_header(_RESPONSE_HEADER, "x-ratelimit-remaining", str(least))
+            remaining = _kept(self._remaining, least, text)
+        reset_s = seconds_up(wait_us)
         reset = self._reset.get(reset_s)
         if reset is None:
             reset = _kept(self._reset, reset_s, encode_header(_RESPONSE_HEADER, "x-ratelimit-reset", str(reset_s)))
-        answer = decision.answer
-        usual = not decision.degraded and answer is not None and answer.unanimous
-        return fixed.fields + remaining + reset + (fixed.passed if usual else _metadata(decision, result))
+        return fixed.fields + remaining + reset + fixed.passed
+
+    def _refusal(self, decision: Decision, summary: Summary, result: RuleResult | None) -> bytes:
+        """What is told of a refusal. Where one rule alone refused, it depends on few numbers, which come again and again."""
+        if result is None or decision.degraded or self._others_speak(decision, summary):
+            return self._told_at_length(decision, result)
+        retry_us = summary.retry_after_us
+        wait_s = -1 if retry_us is None else seconds_up(retry_us)
+        key = (decision.version, result.rule, result.limit, result.window_us, result.remaining, wait_s)
+        told = self._refusals.get(key)
+        if told is None:
+            if len(self._refusals) >= GRPC_TEXTS_MAX:
+                self._refusals.clear()
+            told = self._refusals[key] = self._told_at_length(decision, result)
+        return told
+
+    def _others_speak(self, decision: Decision, summary: Summary) -> bool:
+        """Whether more than one rule has something to say: one that refuses too, in shadow or not, or a dialect that lists them all."""
+        if not self._headers.delta_only or decision.plan.unidentified:
+            return True
+        refusing = 0
+        for verdict in summary.verdicts:
+            if verdict[0] is not ALLOWED:
+                refusing += 1
+        return refusing != 1
 
     def _told_at_length(self, decision: Decision, result: RuleResult | None) -> bytes:
         now_us = self._clock.now_us() if self._headers.needs_now else 0

@@ -131,6 +131,10 @@ class Services:
 
     def _decided(self, planned: PlannedSets, call: Call, decision: Decision) -> None:
         if decision.allowed:
+            message = self._answers.passed(decision, planned)
+            if message is not None:
+                call.answer(message)
+                return
             if decision.delay_us:
                 decision = self._not_held(decision)
         elif decision.refusal == "store":
