@@ -10,7 +10,7 @@ from sluicegate.bounds import RECEIPT_TTL_US
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.errors import InvalidRequest, ReceiptUnknown, StoreError
 from sluicegate.limiter.limiter import Limiter
-from sluicegate.limiter.receipts import Receipts
+from sluicegate.limiter.receipts import Receipts, refund_all
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
 from sluicegate.stores.memory import MemoryStore
@@ -110,11 +110,11 @@ def test_receipts_expire_and_are_bounded() -> None:
     ids = [receipts.give((store, ())) for _ in range(5)]
     assert (len(receipts), receipts.dropped) == (3, 2)
     with pytest.raises(ReceiptUnknown):
-        receipts.redeem(ids[0])
-    assert receipts.redeem(ids[4]) == 0
+        refund_all(receipts.take(ids[0]))
+    assert refund_all(receipts.take(ids[4])) == 0
     clock.advance(10 * US_PER_S)
     with pytest.raises(ReceiptUnknown):
-        receipts.redeem(ids[3])
+        refund_all(receipts.take(ids[3]))
     for _ in range(3):
         receipts.give((store, ()))
     assert (len(receipts), receipts.dropped) == (3, 2)

@@ -99,13 +99,6 @@ class Receipts(Locked):
             ]
         return [(store, receipts) for store, receipts in due if receipts]
 
-    def redeem(self, decision_id: str) -> int:
-        """Give the charges back; returns how many counters changed (0: time or a reset has given everything back).
-
-        Good once, as ``take``. Raises StoreError where a store fails; what is in the others is given back all the same.
-        """
-        return refund_all(self.take(decision_id))
-
     def _stands(self, receipt: Receipt, kept: _Kept) -> bool:
         """The counter was not reset since the charge."""
         return not self._resets or self._resets.get(receipt.counter.prefix + receipt.subject, 0) < kept.number

@@ -7,7 +7,7 @@ from typing import Final
 
 from sluicegate.errors import StoreError
 
-__all__ = ["CONNECT_ANEW", "OF_THE_SERVER", "ServerFault", "check_handshake", "fault_of", "is_noscript"]
+__all__ = ["CONNECT_ANEW", "OF_THE_SERVER", "ServerFault", "check_handshake", "fault_of"]
 
 OF_THE_SERVER: Final = frozenset(
     (
@@ -36,11 +36,6 @@ def check_handshake(replies: Iterable[object], where: str) -> None:
     for reply in replies:
         if isinstance(reply, Exception):
             raise fault_of(str(reply), where)
-
-
-def is_noscript(reply: object) -> bool:
-    """Whether a reply says that the server does not know the script, in whatever words around it."""
-    return isinstance(reply, Exception) and "NOSCRIPT" in str(reply)
 
 
 def fault_of(text: str, where: str) -> ServerFault:
