@@ -82,8 +82,8 @@ def happen(scene: Scene, program: Callable[[str], str]) -> Report:
 
 def conduct(
     scene: Scene, url: str, play: Iterator[str | None], seconds: float, process: subprocess.Popen[str]
-) -> tuple[int, int, int, int, int]:
-    """Load, fault, fault in full, end of the fault, end of the load: when each was."""
+) -> tuple[int, int, int, int, int, int]:
+    """Load, fault, fault in full, its last moment, end of the fault, end of the load: when each was."""
     settings = {
         "url": url,
         "rules": RULES,
@@ -105,6 +105,7 @@ def conduct(
     next(play)
     set_us = now_us()
     time.sleep(seconds)
+    healing_us = now_us()
     next(play)
     say(process, "heal")
     healed_us = now_us()
@@ -112,7 +113,7 @@ def conduct(
     say(process, "stop")
     ended_us = now_us()
     hear(process, "done")
-    return began_us, fault_us, set_us, healed_us, ended_us
+    return began_us, fault_us, set_us, healing_us, healed_us, ended_us
 
 
 def charges(url: str) -> dict[tuple[str, str], int]:

@@ -119,7 +119,7 @@ def test_nothing_is_charged_twice(report: Report, fault: Fault) -> None:
             admitted = sum(row.allowed and not row.degraded for row in asked)
             unknown = sum(
                 row.degraded
-                and not (fault.refuses and report.set_us < row.began_us and row.ended_us < report.healed_us)
+                and not (fault.refuses and report.set_us < row.began_us and row.ended_us < report.healing_us)
                 for row in asked
             )
             assert report.charged[rule, user] <= admitted + unknown

@@ -102,13 +102,15 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """The course of one fault, which came about between ``fault_us`` and ``set_us``. ``charged``: (rule, user) -> what stands in the store's counter at the end."""
+    """The course of one fault, which came about between ``fault_us`` and ``set_us`` and went between ``healing_us`` and
+    ``healed_us``. ``charged``: (rule, user) -> what stands in the store's counter at the end."""
 
     name: str
     loop: str
     began_us: int
     fault_us: int
     set_us: int
+    healing_us: int
     healed_us: int
     ended_us: int
     checks: Sequence[Row]
@@ -139,7 +141,7 @@ class Report:
     def during(self, user: str, settled_us: int = 200_000) -> list[Row]:
         """What lies wholly inside the fault, its first moments left out."""
         return [
-            row for row in self.rows(user) if row.began_us > self.set_us + settled_us and row.ended_us < self.healed_us
+            row for row in self.rows(user) if row.began_us > self.set_us + settled_us and row.ended_us < self.healing_us
         ]
 
     def after(self, user: str, after_us: int) -> list[Row]:

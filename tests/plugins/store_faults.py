@@ -226,23 +226,21 @@ def cluster_down(place: Place) -> Play:
     server = place.server("--cluster-enabled", "yes", "--cluster-port", str(free_port_now()))
     admin = place.admin(server)
 
-    def is_up() -> bool:
-        return "cluster_state:ok" in str(admin.execute_command("CLUSTER", "INFO"))
-
-    def wait_up() -> None:
+    def wait_for(state: str) -> None:
         until_s = time.monotonic() + 20
-        while not is_up():
-            assert time.monotonic() < until_s, "the cluster does not come up"
+        while f"cluster_state:{state}" not in str(admin.execute_command("CLUSTER", "INFO")):
+            assert time.monotonic() < until_s, f"the cluster does not become {state}"
             threading.Event().wait(0.01)
 
     admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
-    wait_up()
+    wait_for("ok")
     yield url(server.port, scheme="redis+cluster")
     # Some of the slots belong to nobody: then a cluster serves none.
     admin.execute_command("CLUSTER", "DELSLOTSRANGE", 0, 100)
+    wait_for("fail")
     yield None
     admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 100)
-    wait_up()
+    wait_for("ok")
     yield None
 
 
