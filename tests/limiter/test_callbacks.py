@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,8 +65,12 @@ async def test_answers_come_in_any_order() -> None:
     later = Later()
     later.store.hold()
     told: list[tuple[int, bool]] = []
+
+    def note(number: int, decision: Decision) -> None:
+        told.append((number, decision.allowed))
+
     for number in range(5):
-        later.limiter.submit("k", lambda decision, number=number: told.append((number, decision.allowed)))
+        later.limiter.submit("k", partial(note, number))
     assert told == []
     assert later.store.release(2, newest_first=True) == 2
     assert told == [(4, False), (3, False)]

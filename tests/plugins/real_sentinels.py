@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,13 @@ def sentinel(binary: str, folder: Path, port: int, master: int, password: str | 
         process.wait(10)
 
 
+def sees_all(found: Watched, port: int, password: str | None) -> bool:
+    """Whether the Sentinel at this port sees enough others, and the replica."""
+    return found.ask(port, "SENTINEL CKQUORUM", SERVICE, password=password) is not None and bool(
+        found.ask(port, "SENTINEL REPLICAS", SERVICE, password=password)
+    )
+
+
 @contextlib.contextmanager
 def watched(binary: str, folder: Path, password: str | None = None) -> Iterator[Watched]:
     """Start a master, a replica and two Sentinels, and wait until these know both."""
@@ -123,10 +131,7 @@ def watched(binary: str, folder: Path, password: str | None = None) -> Iterator[
         found = Watched(master, replica, ports, password)
         for port in ports:
             until(
-                lambda port=port: (
-                    found.ask(port, "SENTINEL CKQUORUM", SERVICE, password=password) is not None
-                    and bool(found.ask(port, "SENTINEL REPLICAS", SERVICE, password=password))
-                ),
+                partial(sees_all, found, port, password),
                 "the Sentinels do not see the replica",
             )
         # Until the replica has answered once its copy is not fed.
@@ -159,4 +164,4 @@ def start_sentinel(tmp_path: Path, require_program: Callable[[str], str]) -> Ite
     """Starts one more Sentinel, which watches the server at a port; gives its own port."""
     with contextlib.ExitStack() as stack:
         binary = require_program("redis-server")
-        yield lambda master: stack.enter_context(sentinel(binary, tmp_path / "more", *free_ports(1), master))
+        yield lambda master: stack.enter_context(sentinel(binary, tmp_path / "more", free_ports(1)[0], master))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -127,7 +128,7 @@ def test_all_counters_of_a_client_share_a_slot() -> None:
 
 
 @pytest.mark.parametrize("row", VECTORS, ids=[row["plain_key"][:40] for row in VECTORS])
-def test_vectors(row: dict[str, object]) -> None:
+def test_vectors(row: dict[str, Any]) -> None:
     """Keys are exactly those that programs in other languages make."""
     subject = subject_of([tuple(part) for part in row["parts"]])
     assert subject == row["subject"]

@@ -147,7 +147,7 @@ def test_clients_and_a_global_rule_race(open_here: Callable[..., RedisStore], ha
         for load in loads:
             load.wait_for(300)
     assert [load.errors for load in loads] == [[], [], []]
-    admitted = sum((load.admitted for load in loads), Tally())
+    admitted: Tally[int] = sum((load.admitted for load in loads), Tally())
     assert admitted.total() <= 150
     assert max(admitted.values()) <= 20
     assert used(stores[0], everybody, "*") == admitted.total()
