@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sluicegate.cli import serve
 
 Run = Callable[..., Any]
 
@@ -108,3 +112,14 @@ def test_a_full_disk_is_one_line(rules: Path, command: list[str]) -> None:
         )
     assert done.returncode == 2
     assert done.stderr == "sluicegate: cannot write the output: No space left on device\n"
+
+
+def test_a_system_without_means_is_said_in_one_line(sluicegate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor or process left is the machine's state and no fault of ours, so there is no traceback."""
+
+    def exhausted(_settings: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(serve, "run", exhausted)
+    failed = sluicegate("serve")
+    assert (failed.status, failed.out, failed.err) == (2, "", "sluicegate: cannot go on: Too many open files\n")

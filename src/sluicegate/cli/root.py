@@ -22,6 +22,9 @@ __all__ = ["root", "run"]
 # What the system says where a file takes no more; every file that is written besides the output has its own message.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
+# What it says where it has no descriptor, process or memory left.
+_NO_MEANS = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+
 LATER = frozenset({"control", "top", "suggest", "nodes", "audit", "counters", "doctor", "sim", "pause"})
 
 
@@ -69,9 +72,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _give_up_output()
         return 0
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _NO_ROOM | _NO_MEANS:
             raise
-        print(f"sluicegate: cannot write the output: {error.strerror}", file=sys.stderr)
+        what = "write the output" if error.errno in _NO_ROOM else "go on"
+        print(f"sluicegate: cannot {what}: {error.strerror}", file=sys.stderr)
         _give_up_output()
         return 2
     return result if isinstance(result, int) else 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sluicegate.app import logs
-from sluicegate.app.build import Application, Role
+from sluicegate.app.build import Application, Listening, Role
 from sluicegate.app.server import loop_factory, serve
 from sluicegate.app.signals import StopRequests
 from sluicegate.app.workers.fleet import Fleet
@@ -24,8 +24,8 @@ from sluicegate.app.workers.messages import Failed, Ready, Restarts, Start, Stop
 from sluicegate.app.workers.ports import remove_socket
 from sluicegate.bounds import ORPHAN_DRAIN_S, ORPHAN_LIFE_S, WORKER_MESSAGE_BYTES_MAX
 from sluicegate.clock import SystemClock
-from sluicegate.doors.listen import Listener, adopt_listener, open_listener
-from sluicegate.errors import SluicegateError
+from sluicegate.doors.listen import adopt_listener
+from sluicegate.errors import ConfigurationError, SluicegateError
 
 __all__ = ["Worker", "main"]
 
@@ -53,16 +53,22 @@ class Worker:
         arguments = (asyncio.get_running_loop(), requests)
         threading.Thread(target=self._obey, args=arguments, name="supervisor", daemon=True).start()
 
-    async def open(self, role: Role) -> Listener:
+    async def open(self, role: Role) -> Listening:
         descriptor = self._sockets.get(role.name)
         if descriptor is not None:
+            if role.protocol_factory is None:
+                raise ConfigurationError(
+                    f"several workers cannot share {role.address} with this gRPC engine: use HOST:PORT, or ngh2"
+                )
             path = Path(role.address.path or "")
             self._files.append((path, path.stat().st_ino))  # noqa: ASYNC240 - one stat of a local file, at start-up
             return await adopt_listener(socket.socket(fileno=descriptor), role.address, role.protocol_factory)
-        return await open_listener(role.address, role.protocol_factory, reuse_port=role.address.path is None)
+        return await role.open(reuse_port=role.address.path is None)
 
     def opened(self, _application: Application, urls: list[tuple[str, str]]) -> None:
-        self._channel.sendall(encode(Ready(urls)))
+        # A supervisor that is gone by now is noticed by whoever listens to it.
+        with contextlib.suppress(OSError):
+            self._channel.sendall(encode(Ready(urls)))
 
     def _obey(self, loop: asyncio.AbstractEventLoop, requests: StopRequests) -> None:
         try:
