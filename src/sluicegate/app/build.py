@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from sluicegate.app.demo import DemoBackend
 from sluicegate.app.key_sets import KeySets, fetch
@@ -17,19 +18,18 @@ from sluicegate.app.status import Status
 from sluicegate.app.store_watch import StoreWatch
 from sluicegate.app.workers.fleet import Fleet
 from sluicegate.clock import Clock
-from sluicegate.doors.connections import Connections
 from sluicegate.doors.gateway import Gateway
 from sluicegate.doors.grpc.door import GrpcDoor
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.http.peers import PEER_PATHS
-from sluicegate.doors.listen import Address
+from sluicegate.doors.listen import Address, open_listener
 from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
 from sluicegate.stores.urls import open_store
 
-__all__ = ["Application", "Role", "build"]
+__all__ = ["Application", "Draining", "Listening", "Opener", "Role", "build"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,37 @@ class Role:
 
     name: str
     address: Address
-    protocol_factory: Callable[[], asyncio.Protocol]
-    connections: Connections
+    protocol_factory: Callable[[], asyncio.Protocol] | None
+    """None: ``opener`` opens the listener, which cannot be handed over as an open socket."""
+    connections: Draining
+    opener: Opener | None = None
+
+    async def open(self, *, reuse_port: bool = False) -> Listening:
+        """Open the listener; raises ConfigurationError."""
+        if self.protocol_factory is not None:
+            return await open_listener(self.address, self.protocol_factory, reuse_port=reuse_port)
+        assert self.opener is not None
+        return await self.opener(self.address, reuse_port=reuse_port)
+
+
+class Draining(Protocol):
+    """What can be let finish; see ``Connections``."""
+
+    async def drain(self, timeout_s: float) -> int: ...
+
+
+class Listening(Protocol):
+    """What accepts connections; see ``Listener``."""
+
+    address: Address
+
+    def close(self) -> None: ...
+
+
+class Opener(Protocol):
+    """What opens a listener of its own kind."""
+
+    async def __call__(self, address: Address, *, reuse_port: bool) -> Listening: ...
 
 
 class Application:
@@ -104,9 +133,10 @@ class Application:
             ready=self.status.ready,
             headers=self.headers,
             settings=self.settings.calling,
+            engine=self.settings.grpc_engine,
         )
         self.metrics.grpc = door
-        self.roles.append(Role("grpc", address, door.protocol_factory, door.connections))
+        self.roles.append(Role("grpc", address, door.protocol_factory, door.connections, door.open))
 
     def _add_private_role(self, fleet: Fleet) -> None:
         """What one worker is and knows by itself, for the other workers and whoever may enter the directory of the socket."""

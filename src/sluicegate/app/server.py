@@ -17,14 +17,14 @@ from typing import Any, Protocol, TextIO
 
 from sluicegate.app import logs
 from sluicegate.app.announce import announce
-from sluicegate.app.build import Application, Role, build
+from sluicegate.app.build import Application, Listening, Role, build
 from sluicegate.app.default_rules import rules_path
 from sluicegate.app.rules_file import POLL_INTERVAL_S
 from sluicegate.app.settings import Settings
 from sluicegate.app.signals import StopRequests
 from sluicegate.app.workers.fleet import Fleet
 from sluicegate.clock import Clock, SystemClock
-from sluicegate.doors.listen import Address, Listener, open_listener
+from sluicegate.doors.listen import Address, open_listener
 
 __all__ = ["Alone", "Surroundings", "log_loop_fault", "loop_factory", "run_server", "serve"]
 
@@ -61,7 +61,7 @@ class Surroundings(Protocol):
         """The loop runs; ``requests`` is how to stop it."""
         ...
 
-    async def open(self, role: Role) -> Listener:
+    async def open(self, role: Role) -> Listening:
         """Open one listener; raises ConfigurationError."""
         ...
 
@@ -82,8 +82,8 @@ class Alone:
     def begin(self, requests: StopRequests) -> None:
         requests.listen()
 
-    async def open(self, role: Role) -> Listener:
-        return await open_listener(role.address, role.protocol_factory)
+    async def open(self, role: Role) -> Listening:
+        return await role.open()
 
     def opened(self, application: Application, urls: list[tuple[str, str]]) -> None:
         announce(self._out, self._settings, urls, application.rules.path, application.ruleset)
@@ -125,9 +125,9 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
 @contextlib.asynccontextmanager
 async def _listening(
     application: Application, settings: Settings, surroundings: Surroundings
-) -> AsyncIterator[dict[str, Listener]]:
+) -> AsyncIterator[dict[str, Listening]]:
     """Open every listener or none; all are closed at the end."""
-    listeners: dict[str, Listener] = {}
+    listeners: dict[str, Listening] = {}
     try:
         demo = application.demo
         if demo is not None:
@@ -135,7 +135,7 @@ async def _listening(
             application.start_gateway([listeners["demo"].address.url])
         elif settings.gateway is not None:
             application.start_gateway(settings.upstreams)
-        opened: dict[str, Listener] = {}
+        opened: dict[str, Listening] = {}
         for role in application.roles:
             opened[role.name] = listeners[role.name] = await surroundings.open(role)
         yield {**opened, **listeners}
@@ -145,7 +145,7 @@ async def _listening(
 
 
 async def _drain(
-    application: Application, settings: Settings, listeners: dict[str, Listener], requests: StopRequests
+    application: Application, settings: Settings, listeners: dict[str, Listening], requests: StopRequests
 ) -> int:
     application.status.stopping = True
     await requests.unless_forced(asyncio.sleep(settings.drain_delay_s))

@@ -38,7 +38,8 @@ class Settings:
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
     ``gateway``, ``api``, ``health``, ``grpc``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
     gateway, starts the demo backend. ``not_built``: roles that were asked for and are not in this version;
-    ``not_installed``: those that need an extra which is not there. ``calling``: the gRPC listener's settings.
+    ``not_installed``: those that need an extra which is not there. ``calling``: the gRPC listener's settings; ``grpc_engine``: what
+    speaks HTTP/2 there, see ``GrpcDoor``.
     ``authz_nginx_deny_status``: the status with which ``/authz/nginx`` refuses.
     ``retry_jitter_s``: refused clients are told to come back up to this many whole seconds later than they may.
     ``drain_delay_s``: after SIGTERM, how long to go on accepting while ``/readyz`` says no; ``drain_timeout_s``: how long requests
@@ -61,6 +62,7 @@ class Settings:
     proxying: Proxying = field(default_factory=Proxying)
     serving: HttpSettings = field(default_factory=HttpSettings)
     calling: GrpcSettings = field(default_factory=GrpcSettings)
+    grpc_engine: str = "auto"
     authz_nginx_deny_status: int = 403
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 10.0

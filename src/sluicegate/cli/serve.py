@@ -14,7 +14,7 @@ from sluicegate.app.run import run
 from sluicegate.app.settings import Settings, default_store
 from sluicegate.cli.options import AddressType, DurationType, config_option, flag, option
 from sluicegate.doors.gateway.settings import Settings as Proxying
-from sluicegate.doors.grpc.door import is_installed
+from sluicegate.doors.grpc.door import ENGINES, is_installed
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.headers import DIALECTS
 from sluicegate.doors.http.settings import HttpSettings
@@ -186,7 +186,13 @@ def _api_options() -> Callable[[Function], Function]:
 
 def _grpc_options() -> Callable[[Function], Function]:
     flags = [_setting(name, getattr(_GRPC_DEFAULTS, field), field, text) for name, field, text in _GRPC_FLAGS]
-    return _all_of(*flags)
+    engine = option(
+        "grpc-engine",
+        type=click.Choice(ENGINES),
+        default="auto",
+        help="What speaks HTTP/2 on the gRPC listener; auto is ngh2 where it is installed, else grpcio.",
+    )
+    return _all_of(engine, *flags)
 
 
 @click.command()
@@ -261,6 +267,7 @@ def _settings(values: dict[str, Any], not_built: tuple[str, ...] = (), not_insta
         authz_nginx_deny_status=values.get("authz_nginx_deny_status", 403),
         proxying=made(Proxying, _PROXY_FLAGS, _PROXY_SWITCHES),
         serving=made(partial(HttpSettings, api_token=values.get("api_token")), _API_FLAGS),
+        grpc_engine=values.get("grpc_engine", "auto"),
         calling=made(partial(GrpcSettings, token=values.get("api_token")), _GRPC_FLAGS),
         drain_delay_s=values["drain_delay"],
         drain_timeout_s=values["drain_timeout"],

@@ -34,7 +34,7 @@ from sluicegate.doors.grpc.service import Services
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.headers import RateHeaders
-from sluicegate.doors.listen import Address, Listener, open_listener
+from sluicegate.doors.listen import Address
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.load import load_rules
 
@@ -258,7 +258,7 @@ class Client:
 class Server:
     """A running door."""
 
-    def __init__(self, door: GrpcDoor, listener: Listener, clock: Any, limiter: Limiter) -> None:
+    def __init__(self, door: GrpcDoor, listener: Any, clock: Any, limiter: Limiter) -> None:
         self.door = door
         self.listener = listener
         self.clock = clock
@@ -297,7 +297,9 @@ async def start_door() -> AsyncIterator[StartDoor]:
     """Start doors with any ``GrpcSettings`` field, ``rules`` or ``limiter``; all are stopped at the end."""
     running: list[Server] = []
 
-    async def start(*, rules: str = RULES, limiter: Any = None, clock: Any = None, **settings: Any) -> Server:
+    async def start(
+        *, rules: str = RULES, limiter: Any = None, clock: Any = None, engine: str = "auto", **settings: Any
+    ) -> Server:
         clock = clock or ManualClock()
         limiter = limiter or Limiter.from_rules(load_rules(rules, "rules.yaml"), clock=clock)
         server: Server
@@ -306,8 +308,9 @@ async def start_door() -> AsyncIterator[StartDoor]:
             clock=clock,
             ready=lambda: (server.ready, {}),
             settings=GrpcSettings(**{"sweep_s": 0.02, **settings}),
+            engine=engine,
         )
-        listener = await open_listener(Address("127.0.0.1", 0), door.protocol_factory)
+        listener = await door.open(Address("127.0.0.1", 0))
         server = Server(door, listener, clock, limiter)
         running.append(server)
         return server

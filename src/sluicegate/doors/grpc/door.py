@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
@@ -13,22 +14,32 @@ from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.site import GrpcSite
 from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.headers import RateHeaders
-from sluicegate.errors import MissingExtra
+from sluicegate.doors.listen import Address, Listener, open_listener
+from sluicegate.errors import ConfigurationError, MissingExtra
 from sluicegate.limiter.limiter import Limiter
 
-__all__ = ["GrpcDoor", "is_installed"]
+if TYPE_CHECKING:
+    from sluicegate.doors.grpc.aio import AioListener, AioServer
+
+__all__ = ["ENGINES", "GrpcDoor", "is_installed"]
+
+AUTO: Final = "auto"
+ENGINES: Final = (AUTO, "ngh2", "grpcio")
+_PACKAGES: Final = {"ngh2": "ngh2", "grpcio": "grpc"}
+_EXTRAS: Final = {"ngh2": "envoy", "grpcio": "envoy-grpcio"}
 
 
 def is_installed() -> bool:
-    """Whether what the door needs is there: the package ngh2, of the extra ``envoy``."""
-    return find_spec("ngh2") is not None
+    """Whether there is anything that speaks HTTP/2: ngh2, of the extra ``envoy``, or grpcio, of ``envoy-grpcio``."""
+    return any(find_spec(package) is not None for package in _PACKAGES.values())
 
 
 class GrpcDoor:
-    """``open_listener(address, door.protocol_factory)`` serves it; ``await door.connections.drain(s)`` ends it.
+    """``await door.open(address)`` serves it; ``await door.connections.drain(s)`` ends it.
 
-    ``stats`` and ``connections`` are for the metrics exporter. See ``Services`` for ``ready`` and ``namespace``.
-    Raises MissingExtra where ngh2 is not installed.
+    ``engine``: who speaks HTTP/2. ``auto`` is ngh2 where it is installed, else grpcio. ``stats`` and ``connections`` are for the metrics
+    exporter. See ``Services`` for ``ready`` and ``namespace``. Raises MissingExtra where the engine is not installed, ConfigurationError for
+    one that is not known.
     """
 
     def __init__(
@@ -40,22 +51,38 @@ class GrpcDoor:
         headers: RateHeaders | None = None,
         settings: GrpcSettings | None = None,
         namespace: str = "default",
+        engine: str = AUTO,
     ) -> None:
-        try:
-            from sluicegate.doors.grpc.protocol import GrpcProtocol
-        except ImportError as error:
-            raise MissingExtra("envoy", "the gRPC listener") from error
-        self._protocol = GrpcProtocol
+        self.engine = _chosen(engine)
         self.stats = GrpcStats()
         self.settings = settings or GrpcSettings()
         services = Services(limiter, headers or RateHeaders(), clock, self.stats, ready=ready, namespace=namespace)
-        self._site = GrpcSite(services.routes, self.settings, self.stats)
+        self.connections: Connections | AioServer
+        if self.engine == "ngh2":
+            from sluicegate.doors.grpc.protocol import GrpcProtocol
 
-    @property
-    def connections(self) -> Connections:
-        """The live connections."""
-        return self._site.connections
+            site = GrpcSite(services.routes, self.settings, self.stats)
+            self.connections = site.connections
+            self.protocol_factory: Callable[[], asyncio.Protocol] | None = lambda: GrpcProtocol(site)
+            """A protocol for one new connection; None where the engine opens its own listener."""
+        else:
+            from sluicegate.doors.grpc.aio import AioServer
 
-    def protocol_factory(self) -> asyncio.Protocol:
-        """A protocol for one new connection."""
-        return self._protocol(self._site)
+            self._server = self.connections = AioServer(services.routes, self.settings, self.stats)
+            self.protocol_factory = None
+
+    async def open(self, address: Address, *, reuse_port: bool = False) -> Listener | AioListener:
+        """Listen; see ``open_listener``."""
+        if self.protocol_factory is None:
+            return await self._server.open(address, reuse_port=reuse_port)
+        return await open_listener(address, self.protocol_factory, reuse_port=reuse_port)
+
+
+def _chosen(engine: str) -> str:
+    if engine not in ENGINES:
+        raise ConfigurationError(f"grpc_engine: want one of {', '.join(ENGINES)}, got {engine!r}")
+    candidates = ENGINES[1:] if engine == AUTO else (engine,)
+    for name in candidates:
+        if find_spec(_PACKAGES[name]) is not None:
+            return name
+    raise MissingExtra(_EXTRAS[candidates[0]], "the gRPC listener")

@@ -1,0 +1,144 @@
+"""The other engine: the server of the gRPC project (grpcio), for where ngh2 has no wheel.
+
+It gives the same answers by the same handlers, at a tenth or less of the speed. It keeps its own connections and its own time: of the settings it takes
+``message_bytes_max``, ``streams_max``, ``idle_s``, ``age_s``, ``age_grace_s`` and ``token``; what it does to peers that mean harm is its own
+affair. A call whose deadline is over is cancelled by grpcio, which tells its client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import grpc
+
+from sluicegate.doors.grpc.calls import INTERNAL, INVALID_ARGUMENT, UNAUTHENTICATED, Route
+from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.doors.grpc.stats import GrpcStats
+from sluicegate.doors.listen import Address, bind
+from sluicegate.errors import ConfigurationError, InvalidRequest
+
+__all__ = ["AioListener", "AioServer"]
+
+_LOG: Final = logging.getLogger("sluicegate.grpc")
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_MS_PER_S: Final = 1_000
+
+
+class AioListener:
+    """An open listener. ``close`` leaves it to the drain: grpcio stops accepting and begins to end its calls in one step."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    def close(self) -> None:
+        """Nothing; see the class."""
+
+
+class _Call:
+    """A call whose answer is waited for: ``(status code, message or words)``."""
+
+    __slots__ = ("answered",)
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Future[tuple[int, bytes | str]] = asyncio.get_running_loop().create_future()
+
+    def answer(self, message: bytes) -> None:
+        self._settle(0, message)
+
+    def fail(self, code: int, detail: str) -> None:
+        self._settle(code, detail)
+
+    def _settle(self, code: int, content: bytes | str) -> None:
+        # It is cancelled where the client has given up, or waited long enough.
+        if not self.answered.done():
+            self.answered.set_result((code, content))
+
+
+class AioServer:
+    """One server for one listener. ``drain`` and ``len`` are those of a registry of connections, of which grpcio tells nothing."""
+
+    def __init__(self, routes: Mapping[bytes, Route], settings: GrpcSettings, stats: GrpcStats) -> None:
+        self._routes = routes
+        self._settings = settings
+        self._stats = stats
+        self._authorization = None if settings.token is None else f"Bearer {settings.token}"
+        self._server: Any = None
+
+    def __len__(self) -> int:
+        return 0
+
+    async def open(self, address: Address, *, reuse_port: bool = False) -> AioListener:
+        """Listen; raises ConfigurationError that names the address and the reason."""
+        if address.path is None:
+            # grpcio says only that it failed; our own attempt says why, and finds a free port.
+            with await bind(address, reuse_port=reuse_port) as probe:
+                address = Address(address.host, probe.getsockname()[1])
+        server = grpc.aio.server(options=self._options(reuse_port=reuse_port))
+        server.add_generic_rpc_handlers(self._handlers())
+        try:
+            server.add_insecure_port(str(address))
+        except RuntimeError as error:
+            raise ConfigurationError(f"cannot listen on {address}: {error}") from error
+        await server.start()
+        self._server = server
+        return AioListener(address)
+
+    async def drain(self, timeout_s: float) -> int:
+        """Refuse new calls, let those under way finish for ``timeout_s``, then cut them; how many were cut is not known: 0."""
+        if self._server is not None:
+            await self._server.stop(timeout_s)
+        return 0
+
+    def _options(self, *, reuse_port: bool) -> list[tuple[str, int]]:
+        settings = self._settings
+        options = [
+            ("grpc.so_reuseport", int(reuse_port)),
+            ("grpc.max_receive_message_length", settings.message_bytes_max),
+            ("grpc.max_concurrent_streams", settings.streams_max),
+            ("grpc.max_connection_idle_ms", int(settings.idle_s * _MS_PER_S)),
+        ]
+        if settings.age_s:
+            options.append(("grpc.max_connection_age_ms", int(settings.age_s * _MS_PER_S)))
+            options.append(("grpc.max_connection_age_grace_ms", int(settings.age_grace_s * _MS_PER_S)))
+        return options
+
+    def _handlers(self) -> tuple[Any, ...]:
+        services: dict[str, dict[str, Any]] = {}
+        for path, route in self._routes.items():
+            _, service, method = path.decode("ascii").split("/")
+            serve: Callable[[bytes, Any], Awaitable[bytes]] = partial(self._serve, route)
+            services.setdefault(service, {})[method] = grpc.unary_unary_rpc_method_handler(serve)
+        return tuple(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items())
+
+    async def _serve(self, route: Route, message: bytes, context: Any) -> bytes:
+        call = _Call()
+        if self._authorization is not None and route.guarded and not self._vouched(context):
+            call.fail(UNAUTHENTICATED, "want the bearer token of this server")
+        else:
+            try:
+                route.handler(message, call)
+            except InvalidRequest as error:
+                call.fail(INVALID_ARGUMENT, str(error))
+            except Exception:  # noqa: BLE001 - a fault of ours must not take other calls with it
+                _LOG.exception("the handler of %s failed", route.name)
+                self._stats.internal_errors += 1
+                call.fail(INTERNAL, "a fault of the server; whether anything was charged is not known")
+        try:
+            code, content = await call.answered
+        except asyncio.CancelledError:
+            self._stats.cancelled += 1
+            raise
+        route.counts[code] = route.counts.get(code, 0) + 1
+        if isinstance(content, str):
+            await context.abort(_CODES[code], content)
+        assert isinstance(content, bytes)
+        return content
+
+    def _vouched(self, context: Any) -> bool:
+        given = "".join(str(value) for key, value in context.invocation_metadata() if key == "authorization")
+        return hmac.compare_digest(given.encode(), (self._authorization or "").encode())
