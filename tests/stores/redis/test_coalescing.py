@@ -148,16 +148,31 @@ async def test_a_callback_may_submit(store: RedisStore) -> None:
     assert left(found) == list(range(9_999, 9_949, -1))
 
 
-async def test_a_request_that_cannot_be_packed_fails_alone(store: RedisStore) -> None:
-    """A counter of a spec that the scripts do not know gets an error, and those beside it their answers."""
-
-    strange = COUNTER._replace(spec=object())
+@pytest.mark.parametrize("strange", [COUNTER._replace(spec=object()), COUNTER._replace(prefix="\ud800:")])
+async def test_a_request_that_cannot_be_packed_fails_alone(store: RedisStore, strange: Counter) -> None:
+    """A counter of a spec that the scripts do not know, or under a key that is no text, gets an error, and those beside it their answers."""
     answers = await asyncio.gather(
         *(store.adecide_one(request) for request in (ONE, ((strange, "s", 1),), ONE)), return_exceptions=True
     )
     assert isinstance(answers[1], StoreError)
     assert not answers[1].transient
     assert left([answers[0], answers[2]]) == [9_999, 9_998]
+
+
+async def test_a_key_that_is_no_text(store: RedisStore) -> None:
+    """Operations on it fail alone too, on a loop and on a thread, and cost no connection."""
+    strange = COUNTER._replace(prefix="\ud800:")
+    connects = store.stats.connects
+    found = await asyncio.gather(
+        store.areset([(strange, "s")]), store.adecide([ONE]), store.areset([(COUNTER, "s")]), return_exceptions=True
+    )
+    assert isinstance(found[0], StoreError)
+    assert (left(found[1]), found[2]) == ([9_999], 0)
+    for _ in range(3):
+        with pytest.raises(StoreError, match="cannot be sent"):
+            store.decide_one(((strange, "s", 1),))
+        assert store.decide_one(ONE).admitted
+    assert store.stats.connects <= connects + 1
 
 
 async def test_an_unreadable_key_fails_alone(store: RedisStore, server) -> None:

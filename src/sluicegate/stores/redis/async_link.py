@@ -18,7 +18,6 @@ from redis.backoff import NoBackoff
 from sluicegate.errors import StoreError
 from sluicegate.stores.redis.faults import check_handshake
 from sluicegate.stores.redis.link import NOTHING, connection_options, new_reader, no_redis, packed
-from sluicegate.stores.redis.riders import Words
 from sluicegate.stores.redis.settings import RedisSettings
 
 __all__ = ["AsyncLink", "Receiver"]
@@ -89,16 +88,16 @@ class AsyncLink(asyncio.Protocol):
         receiver, waiting = self._receiver, _SigningIn(len(commands))
         self._receiver = waiting
         try:
-            self.send(commands)
+            self.write([packed(commands)])
             check_handshake(await waiting.done, settings.address)
         except BaseException:
             self.close()
             raise
         self._receiver = receiver
 
-    def send(self, commands: list[Words]) -> None:
-        """Send whole commands; their replies are received in this order."""
-        self._transport.write(packed(commands))
+    def write(self, commands: list[bytes]) -> None:
+        """Send whole commands, packed; their replies are received in this order."""
+        self._transport.write(b"".join(commands))
 
     def data_received(self, data: bytes) -> None:
         if self.closed:

@@ -20,7 +20,7 @@ from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.stats import RedisStats
 from sluicegate.stores.redis.topology import topology_of
 
-__all__ = ["Core", "Sent", "closed_error"]
+__all__ = ["Core", "Sent", "closed_error", "unsendable"]
 
 
 class Sent(Protocol):
@@ -215,3 +215,12 @@ class Core:
 def closed_error() -> StoreError:
     """What every call gets after ``close``."""
     return StoreError("the Redis store is closed", transient=False)
+
+
+def unsendable(problem: Exception) -> StoreError:
+    """What the caller of a request gets that cannot be made into a command; nothing was sent."""
+    return (
+        problem
+        if isinstance(problem, StoreError)
+        else StoreError(f"the request cannot be sent: {problem}", transient=False)
+    )

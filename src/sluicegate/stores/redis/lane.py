@@ -21,14 +21,15 @@ from sluicegate.clock import US_PER_S
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Done, Request
 from sluicegate.stores.redis.async_link import AsyncLink
-from sluicegate.stores.redis.core import Core, closed_error
+from sluicegate.stores.redis.core import Core, closed_error, unsendable
 from sluicegate.stores.redis.faults import CONNECT_ANEW, OF_THE_SERVER, ServerFault
 from sluicegate.stores.redis.inflight import AlongSide, Batch, Item, Outbound, tell
-from sluicegate.stores.redis.link import ReplyError
+from sluicegate.stores.redis.link import ReplyError, packed
 from sluicegate.stores.redis.node import Node
-from sluicegate.stores.redis.riders import Words
 
 __all__ = ["Lane"]
+
+_ASKING = packed(((b"ASKING",),))
 
 _RUN_SHIFT = 16
 _GROUP_MASK = (1 << _RUN_SHIFT - 1) - 1
@@ -156,15 +157,15 @@ class Lane:
         now_s = self._loop.time()
         self._began_us = began_us = core.clock.monotonic_us()
         self._patience_s = now_s + core.timeout_us / US_PER_S
-        words: list[Words] = []
+        data: list[bytes] = []
         if began_us >= core.riders.next_us:
             for rider in core.riders_for(self._node):
-                self._put(AlongSide(core, rider, self._fail_all_with), words)
+                self._put(AlongSide(core, rider, self._fail_all_with), data)
         for outbound in self._all_in_line(now_s):
-            self._put(outbound, words)
-        core.stats.calls += len(words)
-        if words:
-            link.send(words)
+            self._put(outbound, data)
+        core.stats.calls += len(data)
+        if data:
+            link.write(data)
 
     def _all_in_line(self, now_s: float) -> list[Outbound]:
         """Everything that is in line as commands; nothing is in line then."""
@@ -183,22 +184,22 @@ class Lane:
                 outbound.extend(until_s)
         return found
 
-    def _put(self, outbound: Outbound, words: list[Words]) -> None:
+    def _put(self, outbound: Outbound, data: list[bytes]) -> None:
         """Add a command to what is sent."""
         try:
-            packed = outbound.words()
+            words = packed((outbound.words(),))
         except Exception as error:  # noqa: BLE001
-            # A request that cannot be packed (a counter of a foreign spec) must not fail those beside it.
+            # A request that cannot be packed (a counter of a foreign spec, a key that is no text) must not fail those beside it.
             if isinstance(outbound, Batch) and len(outbound.items) > 1:
                 for part in outbound.split():
-                    self._put(part, words)
+                    self._put(part, data)
             else:
-                outbound.fail(StoreError(f"the request cannot be sent: {error}", transient=False))
+                outbound.fail(unsendable(error))
             return
         if outbound.asking:
-            words.append((b"ASKING",))
+            data.append(_ASKING)
             self._inflight.append(None)
-        words.append(packed)
+        data.append(words)
         self._inflight.append(outbound)
 
     def _fail_all_with(self, fault: StoreError) -> None:

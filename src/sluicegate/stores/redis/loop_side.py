@@ -15,7 +15,7 @@ from sluicegate.errors import StoreError
 from sluicegate.stores.base import Done, Request
 from sluicegate.stores.redis.calls import Steps, Undo
 from sluicegate.stores.redis.cluster_calls import ClusterCalls
-from sluicegate.stores.redis.core import Core, closed_error
+from sluicegate.stores.redis.core import Core, closed_error, unsendable
 from sluicegate.stores.redis.inflight import Batch, Landed, Outbound, Sendable, Single, tell
 from sluicegate.stores.redis.lane import Lane
 from sluicegate.stores.redis.node import Node
@@ -70,8 +70,9 @@ class LoopSide:
                 assert isinstance(calls, ClusterCalls)
                 Several(self, calls.composition, request, done, deadline_s, peek=peek).begin()
                 return
-        except StoreError as error:
-            tell(done, error)
+        except Exception as error:  # noqa: BLE001
+            # Of keys that are no text, too: whoever waits must hear of it, and those beside it must not.
+            tell(done, unsendable(error))
         else:
             self.submit_part(request, done, group, deadline_s, peek=peek)
 
@@ -105,7 +106,11 @@ class LoopSide:
 
     def send(self, command: Sendable, landed: Landed, deadline_s: float) -> None:
         """Send one command; ``landed`` gets its reply or a StoreError."""
-        group = self._core.router.group_of_key(command.keys[0] if command.keys else b"")
+        try:
+            group = self._core.router.group_of_key(command.keys[0] if command.keys else b"")
+        except Exception as error:  # noqa: BLE001
+            tell(landed, unsendable(error))
+            return
         self._elsewhere(Single(command, group, landed, deadline_s))
 
     def send_to(self, node: Node, command: Sendable, landed: Landed, deadline_s: float) -> None:

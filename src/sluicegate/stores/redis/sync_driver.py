@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from sluicegate.bounds import REDIS_UNDO_DIVISOR
 from sluicegate.errors import StoreError
 from sluicegate.stores.redis.calls import Steps, Undo
-from sluicegate.stores.redis.core import Core, closed_error
+from sluicegate.stores.redis.core import Core, closed_error, unsendable
 from sluicegate.stores.redis.faults import CONNECT_ANEW, OF_THE_SERVER
 from sluicegate.stores.redis.link import Link, ReplyError, packed
 from sluicegate.stores.redis.node import Node
@@ -90,10 +90,12 @@ class SyncDriver:
         """One reply or StoreError per command."""
         group_of_key = self._core.router.group_of_key
         replies: list[Any] = [None] * len(commands)
-        sending = [
-            _Sent(place, command, group_of_key(command.keys[0] if command.keys else b""))
-            for place, command in enumerate(commands)
-        ]
+        sending: list[_Sent] = []
+        for place, command in enumerate(commands):
+            try:
+                sending.append(_Sent(place, command, group_of_key(command.keys[0] if command.keys else b"")))
+            except Exception as problem:  # noqa: BLE001
+                replies[place] = unsendable(problem)
         while sending:
             again: list[_Sent] = []
             open_: list[_Exchange] = []
@@ -149,12 +151,20 @@ class SyncDriver:
         began_us = core.clock.monotonic_us()
         riders = core.riders_for(node) if began_us >= core.riders.next_us else []
         exchange = _Exchange(node, link, riders, sent, began_us)
-        link.broken = True
         try:
             words = exchange.words()
-            exchange.wanted = len(words)
-            core.stats.calls += len(words)
-            link.send(packed(words), deadline_us, core.clock)
+            data = packed(words)
+        except Exception as problem:  # noqa: BLE001
+            # What cannot be packed (a key that is no text) is no fault of the server; nothing was sent.
+            node.links.give(link)
+            error = unsendable(problem)
+            for one in sent:
+                replies[one.place] = error
+            return None
+        exchange.wanted = len(words)
+        core.stats.calls += len(words)
+        try:
+            link.send(data, deadline_us, core.clock)
         except OSError as problem:
             node.links.give(link)
             self._lose(exchange, sent, replies, problem)
