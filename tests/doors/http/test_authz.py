@@ -253,3 +253,29 @@ async def test_both_forms_of_a_target_are_understood(start: Start, line: str) ->
     client = await (await start(rules=RULES)).connect()
     refused = await client.ask(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert (refused.status, json.loads(refused.body)["challenge"]) == (429, True)
+
+
+async def test_other_proxies_name_what_they_ask_about(start: Start, make_request: Request) -> None:
+    """``/authz/forward`` reads X-Forwarded-Method, -Uri and -Host, once each, and refuses with the status that is meant."""
+    client = await (await start(rules=RULES)).connect()
+
+    def ask(*fields: str) -> bytes:
+        return make_request("GET", "/authz/forward", b"", *fields)
+
+    login = ask("X-Forwarded-Method: POST", "X-Forwarded-Uri: /login?x", "X-Original-URI: /free")
+    assert [(await client.ask(login)).status for _ in range(3)] == [200, 200, 429]
+    refused = await client.ask(login)
+    assert int(refused.headers["retry-after"]) > 0
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert "x-sluicegate-status" not in refused.headers
+    hosted = ask("X-Forwarded-Method: GET", "X-Forwarded-Uri: /hosted", "X-Forwarded-Host: api.example")
+    elsewhere = hosted.replace(b"api.example", b"other.example")
+    assert [(await client.ask(each)).status for each in (elsewhere, elsewhere, hosted, hosted)] == [200, 200, 200, 429]
+    for fields in (
+        (),
+        ("X-Forwarded-Method: GET",),
+        ("X-Forwarded-Method: GET", "X-Forwarded-Uri: /login", "X-Forwarded-Uri: /free"),
+        ("X-Original-Method: GET", "X-Original-URI: /free"),
+    ):
+        answer = await client.ask(ask(*fields))
+        assert (answer.status, "X-Forwarded-Uri" in answer.json["detail"]) == (400, True), fields

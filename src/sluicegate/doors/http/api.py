@@ -15,7 +15,7 @@ from sluicegate.clock import Clock
 from sluicegate.doors.grpc.service import Services
 from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.headers import RateHeaders
-from sluicegate.doors.http.authz import ENVOY, NGINX, Authz
+from sluicegate.doors.http.authz import ENVOY, FORWARD, NGINX, Authz
 from sluicegate.doors.http.bodies import decision_id_of, items_of
 from sluicegate.doors.http.inline import InlineDecider
 from sluicegate.doors.http.peers import Peers
@@ -104,6 +104,7 @@ class DecisionApi:
             Route(JSON_PATH, later={"POST": self._json.decide}, beside=HTTP_DUE_MAX - 1),
             Route(ENVOY, asking=self._authz.envoy, beside=HTTP_DUE_MAX - 1),
             Route(NGINX, asking=self._authz.nginx, beside=HTTP_DUE_MAX - 1),
+            Route(FORWARD, asking=self._authz.forward, beside=HTTP_DUE_MAX - 1),
         )
         documents = () if self._ruleset is None else (self._ruleset.route,)
         operating = (

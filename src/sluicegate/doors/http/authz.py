@@ -1,7 +1,9 @@
-"""Proxies that ask before they forward: Envoy's ext_authz in HTTP mode, and nginx's auth_request.
+"""Proxies that ask before they forward: Envoy's ext_authz in HTTP mode, nginx's auth_request, and others.
 
     /authz/envoy/**   method and path are those of the request line; what the client sent stands behind ``/authz/envoy``
     /authz/nginx      method and path come in X-Original-Method and X-Original-URI, which the proxy sets
+    /authz/forward    they come in X-Forwarded-Method and X-Forwarded-Uri, and the host in X-Forwarded-Host, as Caddy's forward_auth and
+                      Traefik's ForwardAuth set them
 
 The other fields are what the proxy passes on of its client's. Identity comes from them by the rules' settings, as for any peer: the proxy
 is the peer, and what it says of its client counts where it is trusted. Nothing in a query or a field configures the door.
@@ -33,17 +35,22 @@ from sluicegate.errors import InvalidRequest, StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
 
-__all__ = ["DENY_STATUSES", "ENVOY", "NGINX", "Authz"]
+__all__ = ["DENY_STATUSES", "ENVOY", "FORWARD", "NGINX", "Authz"]
 
 ENVOY: Final = "/authz/envoy"
 NGINX: Final = "/authz/nginx"
+FORWARD: Final = "/authz/forward"
 
 DENY_STATUSES: Final = (403, 401, 429)
 """What nginx may be told on a refusal: auth_request knows 403 and 401; programs of its own (Lua, njs) can do with 429."""
 
 _METHOD: Final = b"x-original-method"
 _URI: Final = b"x-original-uri"
+_FORWARDED_METHOD: Final = b"x-forwarded-method"
+_FORWARDED_URI: Final = b"x-forwarded-uri"
+_FORWARDED_HOST: Final = b"x-forwarded-host"
 _OWN: Final = frozenset((_METHOD, _URI, TOKEN_FIELD))
+_OWN_FORWARDED: Final = frozenset((_FORWARDED_METHOD, _FORWARDED_URI, _FORWARDED_HOST, TOKEN_FIELD))
 
 _Told: TypeAlias = Callable[[Refusal, str], Reply]
 """The answer to a refusal, given its rate headers."""
@@ -75,28 +82,35 @@ class Authz:
 
     def nginx(self, head: Subrequest, peer: str | None, _body: bytes, answer: Answer) -> None:
         """``/authz/nginx``."""
-        methods, targets = head.values(_METHOD), head.values(_URI)
-        if len(methods) != 1 or len(targets) != 1 or not targets[0].startswith((b"/", b"*")):
-            detail = (
-                "the proxy must set X-Original-Method to $request_method and X-Original-URI to $request_uri, once each"
-            )
-            answer(problem_reply(400, problem(400, detail)))
-            return
-        asked = methods[0].decode("latin-1"), targets[0].decode("latin-1")
-        self._ask(NGINX, head, asked, peer, answer, self._for_nginx)
+        asked = _asked(head, _METHOD, _URI)
+        if asked is None:
+            answer(_misused("X-Original-Method to $request_method and X-Original-URI to $request_uri"))
+        else:
+            self._ask(NGINX, head, asked, peer, answer, self._for_nginx)
+
+    def forward(self, head: Subrequest, peer: str | None, _body: bytes, answer: Answer) -> None:
+        """``/authz/forward``."""
+        asked = _asked(head, _FORWARDED_METHOD, _FORWARDED_URI)
+        if asked is None:
+            answer(_misused("X-Forwarded-Method and X-Forwarded-Uri"))
+        else:
+            self._ask(FORWARD, head, asked, peer, answer, _as_it_is)
 
     def _ask(
         self, route: str, head: Subrequest, asked: tuple[str, str], peer: str | None, answer: Answer, told: _Told
     ) -> None:
         method, target = asked
-        hosts = head.values(b"host")
+        hosts, own = head.values(b"host"), _OWN
+        if route == FORWARD:
+            # Traefik's own Host is that of this server.
+            hosts, own = head.values(_FORWARDED_HOST) or hosts, _OWN_FORWARDED
         try:
             facts = self._limiter.resolver.facts(
                 method,
                 # To a server a fragment is no part of the path, if it takes one at all.
                 target.partition("#")[0],
                 hosts[0].decode("latin-1") if hosts else None,
-                [line for line in head.lines if line[0] not in _OWN],
+                [line for line in head.lines if line[0] not in own],
                 peer,
             )
             self._limiter.submit(facts, partial(self._decided, route, answer, told))
@@ -129,3 +143,15 @@ class Authz:
 def _as_it_is(refusal: Refusal, lines: str) -> Reply:
     status, content_type, body = refusal
     return status, f"Content-Type: {content_type}\r\nCache-Control: no-store\r\n{lines}", body
+
+
+def _asked(head: Subrequest, method_field: bytes, target_field: bytes) -> tuple[str, str] | None:
+    """Method and target that a proxy has put into fields; None where it has not done so once each."""
+    methods, targets = head.values(method_field), head.values(target_field)
+    if len(methods) != 1 or len(targets) != 1 or not targets[0].startswith((b"/", b"*")):
+        return None
+    return methods[0].decode("latin-1"), targets[0].decode("latin-1")
+
+
+def _misused(what: str) -> Reply:
+    return problem_reply(400, problem(400, f"the proxy must set {what}, once each"))

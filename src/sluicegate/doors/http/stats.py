@@ -14,6 +14,7 @@ ROUTES: Final = (
     "/v1/ruleset",
     "/authz/envoy",
     "/authz/nginx",
+    "/authz/forward",
     "/livez",
     "/readyz",
     "/healthz",
