@@ -119,6 +119,19 @@ async def test_lingering_is_bounded(start_door: Start) -> None:
             await flood.send(bytes(65_536))
 
 
+async def test_tiny_frames_are_cheap(door: Any, client: Any, message: bytes) -> None:
+    """A message in frames of one byte costs in proportion to its length: a large one is refused like any other, and delays nobody."""
+    attacker = await door.connect()
+    await attacker.send(BEGIN[len(PREFACE) :] + frame(HEADERS, END_HEADERS, 1, HEAD) + frame(DATA, 0, 1, b"x") * 65_000)
+    assert (await client.call(RATE_LIMIT, message)).code == "OK"
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    while door.stats.bytes_in < 65_000 * 10:
+        await asyncio.sleep(0.001)
+    assert (await client.call(RATE_LIMIT, message)).code == "OK"
+    assert loop.time() - begun_s < 5
+
+
 async def test_window_updates_are_cheap(door: Any, client: Any, message: bytes) -> None:
     """A flood of window updates is taken, for it costs next to nothing, and delays nobody for long."""
     attacker = await door.connect()

@@ -75,7 +75,7 @@ class _Call:
         self.head = head
         self.began_s = began_s
         self.deadline_s = NEVER_S
-        self.body = b""
+        self.body: bytes | bytearray = b""
         self.ended = False
 
     def answer(self, message: bytes) -> None:
@@ -249,7 +249,13 @@ class GrpcProtocol(asyncio.Protocol):
         call = self._calls.get(event.stream_id)
         if call is None:
             return
-        call.body = call.body + event.data if call.body else event.data
+        if not call.body:
+            call.body = event.data
+        else:
+            if isinstance(call.body, bytes):
+                # In place from here on: a message in thousands of tiny frames must not be copied for each of them.
+                call.body = bytearray(call.body)
+            call.body += event.data
         if len(call.body) > self._site.settings.message_bytes_max + _PREFIX_BYTES:
             self.fail(call, RESOURCE_EXHAUSTED, f"a message has at most {self._site.settings.message_bytes_max} bytes")
             # The client is still sending what nobody will read.
@@ -274,7 +280,7 @@ class GrpcProtocol(asyncio.Protocol):
             call.fail(DEADLINE_EXCEEDED, "nothing was charged")
             return
         try:
-            head.route.handler(body[_PREFIX_BYTES:], call)
+            head.route.handler(bytes(body[_PREFIX_BYTES:]), call)
         except InvalidRequest as error:
             call.fail(INVALID_ARGUMENT, str(error))
         except Exception:  # noqa: BLE001 - a fault of ours must not take other calls with it
