@@ -116,7 +116,7 @@ def test_without_redis_the_server_decides(
 def test_without_both_each_rule_has_its_way(
     front: Start, servers: Any, require_program: Start, stopped: Start, soon: Start
 ) -> None:
-    """With neither Redis nor the server a closed rule refuses, everything else passes, and it all goes on when they are back."""
+    """Neither Redis nor the server: a closed rule refuses, all else passes, and it goes on when they are back (T88)."""
     nginx, limits = front(POLICIES, edits=QUICK)
     assert nginx.get("/money").status_code == 200
     redis = servers.get("redis", require_program("redis-server"))

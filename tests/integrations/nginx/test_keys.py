@@ -75,7 +75,7 @@ def test_shared_vectors(ask: Callable[..., Any]) -> None:
 
 
 def test_values_of_any_kind(ask: Callable[..., Any]) -> None:
-    """Values of any bytes and lengths, also those that become a digest, have the subjects and keys that Python gives them."""
+    """Values of any bytes and lengths, also those that become a digest, have Python's subjects and keys (T94)."""
     draw = random.Random(7)
     alphabet = "aZ09_.~-/:@=+,* {}|#%\"'\\\t\x7fäß€🙂"
     names = ("ip", "user", "api_key", "tenant", "endpoint", "header.x-id", "path")
@@ -96,7 +96,7 @@ def test_values_of_any_kind(ask: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(("v4", "v6"), [(32, 64), (24, 48), (32, 128), (20, 57), (0, 0)])
 def test_addresses(ask: Callable[..., Any], v4: int, v6: int) -> None:
-    """An address has the same key as in Python, for every prefix; IPv4 inside IPv6 is IPv4."""
+    """An address has the same key as in Python, for every prefix; IPv4 inside IPv6 is IPv4 (T114)."""
     draw = random.Random(11)
     texts = [
         "::",

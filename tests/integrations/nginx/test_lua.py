@@ -109,7 +109,7 @@ def test_same_words_as_python(front: Start, python: Start, dialects: str) -> Non
 
 
 def test_several_rules_are_all_or_nothing(front: Start, python: Start) -> None:
-    """A request that one rule refuses is charged to none, and the rule nearest its end is the one that is told."""
+    """A request that one rule refuses is charged to none, and the rule nearest its end is told (T06)."""
     rules = (
         "version: 1\nrules:\n"
         "  - {name: wide, per: [ip], quota: 20/hour}\n"
