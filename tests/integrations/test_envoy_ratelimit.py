@@ -142,7 +142,9 @@ async def pair(
             limiter = processes(
                 *command, "--grpc", "127.0.0.1:0", "--store", store, cwd=tmp_path, stdout=subprocess.PIPE
             )
-            listeners = dict(limiter.stdout.readline().split() for _ in range(2))
+            assert limiter.stdout is not None
+            lines = [limiter.stdout.readline().split() for _ in range(2)]
+            listeners = {line[0]: line[1] for line in lines}
             rls = listeners[b"grpc"].rpartition(b":")[2].decode()
             front, admin = free_port(), free_port()
             text = SHIPPED

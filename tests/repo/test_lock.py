@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FRAMEWORKS = ("django", "flask", "fastapi")
+FRAMEWORKS = ("django", "flask", "fastapi", "envoy-grpcio")
 """Extras that bring a framework: whoever uses one has it already, and no command of the program needs it."""
 LOCKS = ("server", "dev", "bench")
 

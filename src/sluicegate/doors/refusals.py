@@ -27,6 +27,7 @@ from sluicegate.limiter.engine import Engine
 
 __all__ = [
     "CHALLENGE",
+    "HasRules",
     "Refusals",
     "Reply",
     "Respond",
