@@ -73,6 +73,23 @@ def test_a_client_that_is_refused_here_finds_the_store_back(site_of) -> None:
     assert not site.ask(Facts()).degraded
 
 
+def test_a_queue_is_charged_what_still_waits(site_of) -> None:
+    """The queue of a leaky bucket that drained during the outage owes nothing for it: it goes on at its rate when the store is back."""
+    site = site_of("name: a, quota: 600/minute, algorithm: leaky_bucket, max_delay_ms: 500")
+    site.store.down = True
+    for _ in range(100):
+        site.ask(Facts())
+        site.clock.advance(S // 10)
+    while site.ask(Facts()).allowed:
+        pass
+    site.store.down = False
+    admitted = 0
+    for _ in range(20):
+        site.clock.advance(S // 10)
+        admitted += site.ask(Facts()).allowed
+    assert 18 <= admitted <= 20
+
+
 def test_what_the_store_refuses_is_given_back_here(site_of) -> None:
     """During the hand-over the local counter is charged first and given back if the store refuses."""
     site = site_of("name: a, quota: 4/hour", "name: b, match: {path: /b}, quota: 1/hour")

@@ -109,6 +109,18 @@ def test_an_empty_start_admits_at_the_rate(site_of) -> None:
     assert site.ask(Facts(user="ann")).allowed
 
 
+def test_a_queue_that_starts_empty_admits_at_the_rate(site_of) -> None:
+    """A leaky bucket with ``fallback_start: empty`` begins with as long a queue as one may wait in, and no longer, for every client."""
+    leaky = "algorithm: leaky_bucket, max_delay_ms: 2000"
+    site = site_of(f"name: a, per: [user], quota: 600/minute, {leaky}, fallback_start: empty")
+    site.store.down = True
+    assert not site.ask(Facts(user="ann")).allowed
+    assert site.ask(Facts(user="ann")).retry_after_us == MINUTE // 600
+    site.clock.advance(MINUTE // 120)
+    assert [site.ask(Facts(user="ann")).allowed for _ in range(6)] == [True] * 5 + [False]
+    assert [site.ask(Facts(user="bob")).allowed for _ in range(6)] == [True] * 5 + [False]
+
+
 def test_a_cost_above_the_share_is_refused_for_now(site_of) -> None:
     """A cost above a node's share fits when the store is back, so it is denied with a wait; one above the limit never fits."""
     site = site_of("name: a, quota: 10/hour", nodes=5)

@@ -158,7 +158,7 @@ class HandOver:
         """What the store is owed of a counter: what was admitted here and has not come back since. It is asked for once."""
         owed = self._outage.settle(entry)
         (left,) = self._store.decide_one([(share.local, subject, 0)], peek=True).verdicts()
-        return min(owed, share.local.spec.capacity - left.remaining, share.counter.spec.capacity)
+        return min(owed, share.full - left.remaining, share.counter.spec.capacity)
 
 
 def _refusal(request: Request, places: Sequence[int], answer: Answer) -> FallbackAnswer:

@@ -135,15 +135,16 @@ class Fallback:
             terms = terms_of(counter)
             share = self.share(counter, terms)
             if terms.empty:
-                self._begin_empty(share.local, subject)
+                self._begin_empty(share, subject)
             local.append((share.local, subject, cost))
         return self.store.decide_one(local, peek=peek)
 
-    def _begin_empty(self, local: Counter, subject: str) -> None:
+    def _begin_empty(self, share: Share, subject: str) -> None:
         """Take from a counter what it has more than one that was without a token when the store began to fail.
 
         Done when its client is first seen without the store, or first again after the store was back for it.
         """
+        local = share.local
         spec = local.spec
         entry = self.outage.find(local.prefix + subject)
         if isinstance(spec, Ban) or (entry is not None and not entry.back):
@@ -152,12 +153,10 @@ class Fallback:
         (found,) = self.store.decide_one([(local, subject, 0)], peek=True).verdicts()
         due = self.outage.failing_us() * spec.tokens // spec.period_us
         # A counter that is not full may hold a fraction of a token that nobody sees; it is taken too.
-        excess = found.remaining - due + (found.remaining < spec.capacity)
-        if due == 0:
+        excess = found.remaining - due + (found.remaining < share.full)
+        if excess > 0:
             # A refused charge that counts takes all there is.
-            self.store.decide_one([(local._replace(denied_counts=True), subject, spec.capacity)])
-        elif excess > 0:
-            self.store.decide_one([(local, subject, excess)])
+            self.store.decide_one([(local._replace(denied_counts=True), subject, excess)])
         self.outage.touch(local.prefix + subject, 0)
 
     def _time_of(self, error: StoreError) -> int:

@@ -32,13 +32,15 @@ TermsOf: TypeAlias = Callable[[Counter], Terms]
 class Share(NamedTuple):
     """The counters that stand for one of the store's.
 
-    ``local``: what this process counts by. ``debt``: the store's counter as one that is charged what was admitted without
+    ``local``: what this process counts by; ``full``: what is left of it where nothing is used, which is less than the capacity of a
+    queue that holds nobody for so long. ``debt``: the store's counter as one that is charged what was admitted without
     it, as much as it can bear, whether or not it admits: that is what ``denied_counts`` does.
     """
 
     counter: Counter
     local: Counter
     debt: Counter
+    full: int
 
 
 class Shares:
@@ -62,7 +64,8 @@ class Shares:
                 self._memo.clear()
             local = counter._replace(spec=share_of(counter.spec, nodes), shadow=False, on_change=OnChange.SCALE)
             debt = counter._replace(shadow=False, denied_counts=True)
-            share = self._memo[id(counter), nodes] = Share(counter, local, debt)
+            full = local.spec.verdict(None, 0, 0, True).remaining
+            share = self._memo[id(counter), nodes] = Share(counter, local, debt, full)
         return share
 
 
