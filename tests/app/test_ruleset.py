@@ -83,8 +83,8 @@ def test_what_is_asked() -> None:
     ) == [
         None,
         "algorithm leaky_bucket",
-        "addresses in match",
-        "addresses in match",
+        "ip in match",
+        "ip in match",
         "dimension attrs.plan",
         "cost read from a header",
     ]

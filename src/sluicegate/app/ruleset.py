@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 import msgspec
@@ -41,6 +42,9 @@ FORMAT: Final = 1
 _INT64_MAX: Final = 2**62  # with a factor of two to spare for sums
 _encode = msgspec.json.Encoder().encode
 _EVERYTHING: Final = r"^(?:/[^/]+)*\z"
+_READABLE: Final = frozenset(
+    ("methods", "path", "host", "headers", "tier", "tenant", "user", "authenticated", "domain", "descriptors", "negate")
+)
 _KNOWN_DIMENSIONS: Final = frozenset(("ip", "user", "api_key", "tenant", "tier", "host", "method", "endpoint", "path"))
 
 
@@ -159,8 +163,9 @@ def _why_ask(compiled: CompiledRule) -> str | None:
         return "respond"
     if rule.penalty is not None:
         return "penalty"
-    if rule.match.ip or (rule.match.negate is not None and _holds_ip(rule.match.negate)):
-        return "addresses in match"
+    condition = _unreadable(rule.match)
+    if condition is not None:
+        return f"{condition} in match"
     for dimension in rule.per.dimensions:
         if dimension not in _KNOWN_DIMENSIONS and not dimension.startswith("header."):
             return f"dimension {dimension}"
@@ -186,8 +191,12 @@ def _why_ask_counter(counter: Counter) -> str | None:
     return f"algorithm {spec.algorithm}"
 
 
-def _holds_ip(match: Match) -> bool:
-    return bool(match.ip) or (match.negate is not None and _holds_ip(match.negate))
+def _unreadable(match: Match) -> str | None:
+    """The first condition that a reader of this format cannot know, also one that came after it."""
+    for each in fields(match):
+        if each.name not in _READABLE and getattr(match, each.name):
+            return each.name
+    return None if match.negate is None else _unreadable(match.negate)
 
 
 def _match(match: Match, *, whole: bool = True) -> dict[str, object]:
