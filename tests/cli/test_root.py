@@ -47,7 +47,7 @@ def test_later_command_says_so(sluicegate: Run, name: str) -> None:
     assert ran == (2, "", f"sluicegate: the command {name!r} is not in this version; see 'sluicegate --help'\n")
 
 
-@pytest.mark.parametrize("name", ["apply", "export", "import"])
+@pytest.mark.parametrize("name", ["apply", "export"])
 def test_later_rules_command_says_so(sluicegate: Run, name: str) -> None:
     """The same goes for the later commands of ``rules``."""
     ran = sluicegate("rules", name)

@@ -133,3 +133,37 @@ def test_bounds_of_an_impossible_load(sluicegate: Run, rules: Path, name: str, v
 def test_bounds_of_the_largest_load(sluicegate: Run, rules: Path, name: str) -> None:
     """The largest load that may be asked for is computed."""
     assert sluicegate("rules", "bounds", str(rules), name, "1000000000000").status == 0
+
+
+ENVOY = "domain: edge\ndescriptors: [{key: path, rate_limit: {unit: week, requests_per_unit: 5}}]\n"
+
+
+def test_import_prints_rules_and_says_what_differs(sluicegate: Run, tmp_path: Path) -> None:
+    """Rules on standard output, which ``check`` accepts; what is counted in another way on standard error."""
+    there, here = tmp_path / "config.yaml", tmp_path / "imported.yaml"
+    there.write_text(ENVOY)
+    ran = sluicegate("rules", "import", "--from", "envoy-ratelimit", str(there))
+    assert ran.status == 0
+    assert "weeks begin on Monday here" in ran.err
+    here.write_text(ran.out)
+    assert sluicegate("rules", "check", str(here)).status == 0
+    assert "denied_counts: true" not in ran.out
+    assert (
+        "denied_counts: true"
+        in sluicegate("rules", "import", "--from", "envoy-ratelimit", "--denied-counts", str(there)).out
+    )
+
+
+def test_import_prints_nothing_where_something_cannot_be_said(sluicegate: Run, tmp_path: Path) -> None:
+    """Exit status 1 and the field at fault; half of a configuration would mean something else."""
+    there = tmp_path / "config.yaml"
+    there.write_text(ENVOY.replace("unit: week", "unit: day, replaces: [{name: b}]"))
+    ran = sluicegate("rules", "import", "--from", "envoy-ratelimit", str(there))
+    assert (ran.status, ran.out) == (1, "")
+    assert f"{there}:2: descriptors[1].rate_limit.replaces: cannot be imported" in ran.err
+
+
+def test_import_of_what_is_not_there(sluicegate: Run, tmp_path: Path) -> None:
+    """A file that cannot be read, and a limiter that is not known, are exit status 2."""
+    assert sluicegate("rules", "import", "--from", "envoy-ratelimit", str(tmp_path / "no.yaml")).status == 2
+    assert sluicegate("rules", "import", "--from", "other", str(tmp_path / "no.yaml")).status == 2

@@ -13,6 +13,7 @@ from sluicegate.bounds import REPORT_LOAD_MAX, RULES_BYTES_MAX
 from sluicegate.cli.options import Group, NumberType, config_option, flag, option
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.diff import diff_rules, render_diff
+from sluicegate.rules.import_envoy import import_envoy_ratelimit
 from sluicegate.rules.load import check_rules, load_rules
 from sluicegate.rules.model import RuleSet
 from sluicegate.rules.report import bounds_report, render_bounds
@@ -22,9 +23,9 @@ __all__ = ["read_bytes", "read_rules", "rules"]
 _FILE = click.Path(path_type=Path, allow_dash=True)
 
 
-@click.group(cls=Group, later=frozenset({"apply", "export", "import"}))
+@click.group(cls=Group, later=frozenset({"apply", "export"}))
 def rules() -> None:
-    """Check, measure and compare rule files."""
+    """Check, measure, compare and import rule files."""
 
 
 @rules.command("check")
@@ -90,6 +91,31 @@ def _diff(old: Path, new: Path, json: bool) -> int:
     else:
         click.echo("no difference in meaning")
     return 1 if changes else 0
+
+
+@rules.command("import")
+@config_option()
+@option(
+    "from",
+    type=click.Choice(["envoy-ratelimit"]),
+    required=True,
+    help="Whose configuration it is: that of github.com/envoyproxy/ratelimit.",
+)
+@flag("denied-counts", help="Charge refused requests as they do there; without it a refused request costs nothing.")
+@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+def _import(files: tuple[Path, ...], denied_counts: bool, **_: str) -> int:
+    """Print rules of the same meaning as FILE..., and on standard error what they leave out or cannot say.
+
+    Exit status 0 printed, 1 nothing printed because something cannot be said in rules, 2 unreadable.
+    """
+    imported = import_envoy_ratelimit([(str(file), read_bytes(file)) for file in files], denied_counts=denied_counts)
+    for problem in imported.problems:
+        click.echo(str(problem), err=True)
+    if not imported.text:
+        return 1
+    load_rules(imported.text, "the imported rules")
+    click.echo(imported.text, nl=False)
+    return 0
 
 
 def read_rules(path: Path) -> RuleSet:

@@ -167,7 +167,10 @@ def _example_request(match: Match) -> Facts:
         tenant=match.tenant[0] if match.tenant else None,
         headers={name: value or "x" for name, value in match.headers.items()},
         domain=match.domain[0] if match.domain else None,
-        descriptors={name: value or "x" for name, value in match.descriptors.items()},
+        descriptors={
+            **{entry.key: (entry.value or "x").replace("*", "x") for entry in match.entries},
+            **{name: value or "x" for name, value in match.descriptors.items()},
+        },
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity.addresses import Networks
 from sluicegate.rules.labels import Label
-from sluicegate.rules.model import Match
+from sluicegate.rules.model import Entry, Match
 from sluicegate.rules.paths import PathPattern, parse_pattern
 
 __all__ = ["METHODS", "Conditions", "Guard", "HostPatterns", "Seen", "canonical_host", "canonical_method"]
@@ -176,6 +176,8 @@ def _guards(match: Match, ip_key: Callable[[str], str]) -> list[Guard]:
         guards.append(lambda facts: facts.authenticated is wanted)
     headers = {name.lower(): value for name, value in match.headers.items()}
     guards += [_entry_guard(lambda facts: facts.headers, name, value) for name, value in headers.items()]
+    if match.entries:
+        guards.append(_entries_guard(match.entries))
     guards += [_entry_guard(lambda facts: facts.descriptors, name, value) for name, value in match.descriptors.items()]
     if match.ip:
         guards.append(_ip_guard(match.ip, ip_key))
@@ -192,6 +194,53 @@ def _entry_guard(mapping_of: Callable[[Facts], Mapping[str, str] | None], name: 
         return mapping is not None and mapping.get(name) == value
 
     return present if value is None else equal
+
+
+def _entries_guard(entries: tuple[Entry, ...]) -> Guard:
+    """Holds where the descriptor has just these entries, in this order."""
+    keys = tuple(entry.key for entry in entries)
+    tests = [
+        (
+            entry.key,
+            None if entry.value is None else _value_test((entry.value,)),
+            _value_test(entry.excluded) if entry.excluded else None,
+        )
+        for entry in entries
+        if entry.value is not None or entry.excluded
+    ]
+
+    def just_these(facts: Facts) -> bool:
+        descriptors = facts.descriptors
+        if descriptors is None or tuple(descriptors) != keys:
+            return False
+        for key, wanted, excluded in tests:
+            value = descriptors[key]
+            if (wanted is not None and not wanted(value)) or (excluded is not None and excluded(value)):
+                return False
+        return True
+
+    return just_these
+
+
+def _value_test(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether a value is one of these, in which an asterisk stands for any text."""
+    exact = frozenset(pattern for pattern in patterns if "*" not in pattern)
+    globs = [tuple(pattern.split("*")) for pattern in patterns if "*" in pattern]
+    return lambda value: value in exact or any(_glob_matches(parts, value) for parts in globs)
+
+
+def _glob_matches(parts: tuple[str, ...], value: str) -> bool:
+    """Each part where it stands first after the one before it, which finds a place for all where there is one; linear in practice."""
+    first, *middle, last = parts
+    if len(value) < len(first) + len(last) or not (value.startswith(first) and value.endswith(last)):
+        return False
+    pos, end = len(first), len(value) - len(last)
+    for part in middle:
+        found = value.find(part, pos, end)
+        if found < 0:
+            return False
+        pos = found + len(part)
+    return True
 
 
 def _ip_guard(cidrs: tuple[str, ...], ip_key: Callable[[str], str]) -> Guard:

@@ -71,6 +71,9 @@ def _options(match: Match, hosts: frozenset[str]) -> dict[str, tuple[str, ...]]:
         for name, value in entries.items():
             if value is not None:
                 options[f"{prefix}.{name.lower() if prefix == 'header' else name}"] = (value,)
+    for entry in match.entries:
+        if entry.value is not None and "*" not in entry.value:
+            options[f"descriptor.{entry.key}"] = (entry.value,)
     return {field: values for field, values in options.items() if values}
 
 

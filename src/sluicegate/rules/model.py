@@ -11,6 +11,7 @@ from sluicegate.algorithms.spec import OnChange, Spec
 
 __all__ = [
     "CostFrom",
+    "Entry",
     "FailurePolicy",
     "Match",
     "Mode",
@@ -56,11 +57,28 @@ class OnMissing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """What one entry of a descriptor must be. ``value``: the text, in which ``*`` stands for any; None: any value.
+
+    ``excluded``: texts of the same kind that the value must not be.
+    """
+
+    key: str
+    value: str | None = None
+    excluded: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f"={self.value}"
+        return f"{self.key}{value}" + "".join(f" not {text}" for text in self.excluded)
+
+
+@dataclass(frozen=True, slots=True)
 class Match:
     """All given conditions must hold; an empty field does not restrict. ``negate`` is the ``not:`` block.
 
     ``path`` is a pattern list (templates, ``*``, ``**``); ``ip`` a list of CIDR texts; ``headers`` and ``descriptors``
-    map a name to a required value, or to None for mere presence.
+    map a name to a required value, or to None for mere presence. ``entries``: the entries of the descriptor, all of them and in
+    this order; empty: any.
     """
 
     methods: tuple[str, ...] = ()
@@ -75,6 +93,7 @@ class Match:
     domain: tuple[str, ...] = ()
     descriptors: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
     negate: Match | None = None
+    entries: tuple[Entry, ...] = field(default=(), metadata={"told": "given"})
 
 
 @dataclass(frozen=True, slots=True)

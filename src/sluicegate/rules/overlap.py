@@ -11,7 +11,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TypeAlias
 
 from sluicegate.bounds import RULES_MAX
-from sluicegate.rules.model import Match
+from sluicegate.rules.model import Entry, Match
 from sluicegate.rules.paths import Glob, PathPattern, Segment, Wild, parse_pattern
 
 __all__ = ["covers", "may_meet"]
@@ -37,6 +37,8 @@ def may_meet(one: Match, other: Match) -> bool:
         return False
     if _entries_differ(one.headers, other.headers) or _entries_differ(one.descriptors, other.descriptors):
         return False
+    if _both(one.entries, other.entries) and not _entries_meet(one.entries, other.entries):
+        return False
     taken_out = (one.negate is not None and covers(one.negate, other)) or (
         other.negate is not None and covers(other.negate, one)
     )
@@ -59,10 +61,22 @@ def covers(wide: Match, narrow: Match) -> bool:
         return False
     if not _entries_cover(wide.headers, narrow.headers) or not _entries_cover(wide.descriptors, narrow.descriptors):
         return False
+    if wide.entries and wide.entries != narrow.entries:
+        return False
     return wide.negate is None or wide.negate == narrow.negate or not may_meet(wide.negate, narrow)
 
 
-def _both(one: Sequence[str], other: Sequence[str]) -> bool:
+def _entries_meet(one: Sequence[Entry], other: Sequence[Entry]) -> bool:
+    """False only where no descriptor is both."""
+    if [entry.key for entry in one] != [entry.key for entry in other]:
+        return False
+    return not any(
+        a.value is not None and b.value is not None and "*" not in a.value + b.value and a.value != b.value
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _both(one: Sequence[object], other: Sequence[object]) -> bool:
     return bool(one) and bool(other)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from sluicegate.bounds import MATCH_VALUES_MAX, PER_DIMENSIONS_MAX
 from sluicegate.rules.fields import Block, Place, kind_of, text_of, texts_of
-from sluicegate.rules.model import Match, OnMissing, Per, Tiers
+from sluicegate.rules.model import Entry, Match, OnMissing, Per, Tiers
 from sluicegate.rules.notation import shown, suggest
 from sluicegate.rules.paths import parse_pattern
 from sluicegate.rules.yaml_tree import Item
@@ -18,7 +18,8 @@ from sluicegate.rules.yaml_tree import Item
 __all__ = ["CLIENT_DIMENSIONS", "TOKEN", "client_dimensions", "read_match", "read_per"]
 
 _LISTS: Final = ("methods", "path", "host", "tier", "tenant", "user", "ip", "domain")
-_FIELDS: Final = (*_LISTS, "headers", "descriptors", "authenticated", "not")
+_FIELDS: Final = (*_LISTS, "headers", "descriptors", "entries", "authenticated", "not")
+_ENTRY_EXAMPLE: Final = "{key: path, value: /login}"
 _EXAMPLE: Final = "{methods: [POST], path: /login}"
 
 TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
@@ -74,6 +75,9 @@ def read_match(item: Item, place: Place, tiers: Tiers, *, negated: bool = False)
         ]
         lists[name] = tuple(dict.fromkeys(value for value in values if value is not None))
     _warn_of_odd_methods(block, lists["methods"])
+    entries = _entries(block)
+    if entries and not lists["domain"]:
+        block.add("entries", "name the domain, too: they are the entries of a descriptor, which has one")
     negate = None
     if "not" in block:
         if negated:
@@ -86,6 +90,7 @@ def read_match(item: Item, place: Place, tiers: Tiers, *, negated: bool = False)
         descriptors=_texts_by_name(block, "descriptors", header=False),
         authenticated=block.boolean("authenticated", default=False) if "authenticated" in block else None,
         negate=negate,
+        entries=entries,
     )
 
 
@@ -197,6 +202,37 @@ def _texts_by_name(block: Block, field: str, *, header: bool) -> Mapping[str, st
             continue
         found[key] = None if child.value is None else text_of(child, at, numbers=True)
     return MappingProxyType(found)
+
+
+def _entries(block: Block) -> tuple[Entry, ...]:
+    """``entries: [{key: a, value: x}, {key: b, not: [y, "z*"]}]``: all entries of a descriptor, in order."""
+    item = block.take("entries")
+    if item is None:
+        return ()
+    place = block.place.child("entries")
+    if not isinstance(item.value, list) or not item.value:
+        place.add(item.line, f"expected a list such as [{_ENTRY_EXAMPLE}], got {kind_of(item)}")
+        return ()
+    if len(item.value) > MATCH_VALUES_MAX:
+        place.add(item.line, f"has {len(item.value)} entries; at most {MATCH_VALUES_MAX} are allowed")
+        return ()
+    found: list[Entry] = []
+    for child in item.value:
+        inner = Block.of(child, place, ("key", "value", "not"), _ENTRY_EXAMPLE)
+        if inner is None:
+            continue
+        key = inner.text("key")
+        value = inner.take("value")
+        text = None if value is None else text_of(value, inner.place.child("value"), numbers=True)
+        excluded = tuple(text for text, _ in inner.texts("not", numbers=True))
+        if key is None:
+            if "key" not in inner:
+                inner.add("key", "missing")
+            continue
+        if key in [entry.key for entry in found]:
+            inner.add("key", f"{shown(key)} is here twice; a rule sees one value of a key")
+        found.append(Entry(key, text, excluded))
+    return tuple(found)
 
 
 def read_per(rule: Block) -> Per:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sluicegate.clock import ManualClock
 from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.import_envoy import import_envoy_ratelimit
 from sluicegate.rules.load import load_rules
 from sluicegate.stores.memory import MemoryStore
 from sluicegate.testing.flaky import FlakyStore
@@ -98,3 +99,27 @@ async def test_it_asks_for_the_token(start: Start) -> None:
     """It decides, so it is guarded as ``/v1/check`` is."""
     client = await (await start(rules=RULES, api_token="secret")).connect()
     assert (await client.post("/json", asks("edge", "api_key", "a"))).status == 401
+
+
+async def test_imported_limits_are_answered_as_there(start: Start) -> None:
+    """Rules that ``rules import`` makes, asked in JSON: the last entry decides which limit a descriptor has."""
+    configuration = b"""
+domain: edge
+descriptors:
+  - {key: path, rate_limit: {unit: minute, requests_per_unit: 100}}
+  - key: path
+    value: /login
+    descriptors: [{key: ip, rate_limit: {name: by-ip, unit: hour, requests_per_unit: 1}}]
+"""
+    client = await (await start(rules=import_envoy_ratelimit([("c", configuration)]).text)).connect()
+
+    async def codes(*entries: tuple[str, str]) -> tuple[int, str | None]:
+        listed = [{"key": key, "value": value} for key, value in entries]
+        answer = await client.post("/json", {"domain": "edge", "descriptors": [{"entries": listed}]})
+        return answer.status, answer.json["statuses"][0].get("currentLimit", {}).get("name")
+
+    login = ("path", "/login"), ("ip", "192.0.2.1")
+    assert [await codes(*login) for _ in range(2)] == [(200, "by-ip"), (429, "by-ip")]
+    assert await codes(("path", "/login")) == (200, None)
+    assert await codes(("path", "/other")) == (200, "edge-path")
+    assert await codes(("path", "/other"), ("ip", "192.0.2.1")) == (200, None)

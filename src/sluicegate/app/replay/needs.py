@@ -52,4 +52,5 @@ def _of_match(match: Match | None) -> Iterator[str]:
             yield from _IDENTITIES
         yield from (f"header.{name.lower()}" for name in match.headers)
         yield from (f"descriptor.{name}" for name in match.descriptors)
+        yield from (f"descriptor.{entry.key}" for entry in match.entries)
         match = match.negate
