@@ -64,6 +64,8 @@ TABLE = [
      ["a=xy", "a=xzy", "a=zy", "a=z"], [4, 1, 8, 99]),
     ("an asterisk in the middle", f'[{{key: a, value: "/v1/*/items", rate_limit: {LIMIT}}}]',
      ["a=/v1/7/items", "a=/v1/items", "a=/v1/7/items/8"], [1, "ok", "ok"]),
+    ("wildcards in front, behind, in the middle and below one another", f'[{{key: a, value: "*.css", descriptors: [{{key: b, value: "GET*", rate_limit: {LIMIT}}}, {{key: b, value: "*T*T", rate_limit: {OTHER}}}]}}]',
+     ["a=x.css b=GET", "a=y.css b=GETT", "a=y.css b=xTxT", "a=x.cs b=GET"], [1, 1, 8, "ok"]),
     ("unlimited", f"[{{key: a, rate_limit: {{unlimited: true}}}}, {{key: b, rate_limit: {LIMIT}}}]", ["a=1", "a=1", "b=1"], ["ok", "ok", 1]),
     ("zero is a ban", "[{key: a, value: x, rate_limit: {unit: second, requests_per_unit: 0}}]", ["a=x", "a=y"], ["over", "ok"]),
     ("shadow mode refuses nobody", f"[{{key: a, shadow_mode: true, rate_limit: {LIMIT}}}]",
@@ -76,7 +78,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("what", "descriptors", "requests", "expected"), TABLE, ids=[row[0] for row in TABLE])
 def test_what_is_decided_there_is_decided_here(what, descriptors, requests, expected):
-    """The rules that are made of a configuration answer its requests as envoyproxy/ratelimit does."""
+    """The rules that are made of a configuration answer its requests as envoyproxy/ratelimit does. # T20 # T110"""
     made = imported(f"domain: d\ndescriptors: {descriptors}\n")
     assert [str(p) for p in made.problems if p.severity == "error"] == []
     assert answers(made.text, requests) == expected, what
@@ -96,7 +98,7 @@ def test_units(unit, window_s):
 
 
 def test_a_key_and_value_that_would_run_together_are_apart():
-    """There ``a_b`` with ``c`` and ``a`` with ``b_c`` are one name; here they are two counters."""
+    """There ``a_b`` with ``c`` and ``a`` with ``b_c`` are one name; here they are two counters. # P92"""
     limits = f"[{{key: a_b, value: c, rate_limit: {LIMIT}}}, {{key: a, value: b_c, rate_limit: {OTHER}}}]"
     assert answers(imported(f"domain: d\ndescriptors: {limits}\n").text, ["a_b=c", "a=b_c"]) == [1, 8]
 
@@ -148,7 +150,7 @@ def test_what_cannot_be_said_is_named_and_nothing_is_made(text, message):
 
 
 def test_the_domain_is_needed_and_its_own():
-    """A file without one, and one that is there already, are errors."""
+    """A file without one, and one that is there already, are errors. # T109"""
     assert "domain: missing" in str(imported("descriptors: []\n").problems[0])
     limits = f"domain: d\ndescriptors: [{{key: a, rate_limit: {LIMIT}}}]\n"
     assert "is in another file" in str(imported(limits, limits).problems[0])
