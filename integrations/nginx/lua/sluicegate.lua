@@ -177,7 +177,8 @@ local function facts_of(document, given)
   facts.host = host and host ~= "" and match.canonical_host(host) or nil
   for dimension, header in pairs(identity.stated) do
     local value = given and given[dimension]
-    if value and value ~= "" then
+    -- What is not printable is no identity, and could end the line of a header field.
+    if value and value ~= "" and not string.find(value, "%c") then
       facts[dimension], headers[header] = value, value
       sure = sure and ngx.re.find(value, ORDINARY, "jo") ~= nil
     end

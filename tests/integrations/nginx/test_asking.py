@@ -184,3 +184,19 @@ def test_a_given_secret(front: Start, python: Start, url: str) -> None:
     wrong, _ = front(LOGIN, store=store, edits={"redis = { ": 'redis = { key_secret = "another secret of it", '})
     assert wrong.get("/login").headers["X-RateLimit-Remaining"] == "1", "the server's keys"
     assert "another key_secret" in wrong.log()
+
+
+def test_what_nginx_states_is_one_line(front: Start) -> None:
+    """An identity with a line end in it is none, to Lua and on the way to the server: it cannot add a field of its own."""
+    rules = (
+        "version: 1\nidentity: {trusted_peers: [127.0.0.1/32], user: {header: X-User-Id}, tier: {header: X-Tier}}\n"
+        "tiers: {names: [free, paid], default: free}\n"
+        "rules:\n  - {name: users, per: {first_of: [user, ip]}, quota: {free: 3/hour, paid: 90/hour}}\n"
+    )
+    given = 'require("sluicegate").access { user = ngx.unescape_uri(ngx.var.http_test_user or "") }'
+    nginx, _ = front(rules, edits={'require("sluicegate").access()': given})
+    assert nginx.get("/plain", Test_User="alice").headers["X-RateLimit-Remaining"] == "2"
+    assert nginx.get("/%70lain", Test_User="alice").headers["X-RateLimit-Remaining"] == "1"
+    for path in ("/plain", "/%70lain"):
+        assert nginx.get(path, Test_User="alice%0d%0aX-Tier:%20paid").headers["X-RateLimit-Limit"] == "3"
+    assert nginx.get("/plain").headers["X-RateLimit-Remaining"] == "0", "those were the address's"

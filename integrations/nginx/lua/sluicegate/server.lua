@@ -45,7 +45,7 @@ local function exchange(sock, method, lines)
     return nil, err
   end
   local length = tonumber(answer.fields["content-length"] or 0)
-  if not length or length > BODY_BYTES_MAX then
+  if not length or length > BODY_BYTES_MAX or answer.fields["transfer-encoding"] then
     return nil, "an answer without a length, or a large one"
   end
   answer.body = ""
