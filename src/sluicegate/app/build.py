@@ -133,6 +133,7 @@ class Application:
             ready=self.status.ready,
             headers=self.headers,
             settings=self.settings.calling,
+            refusals=self.refusals,
             engine=self.settings.grpc_engine,
         )
         self.metrics.grpc = door

@@ -17,6 +17,7 @@ from sluicegate.limiter.decorator import Cost, Key, decorate
 from sluicegate.limiter.engine import Engine
 from sluicegate.limiter.keyed import quota_rules, subject_of_key
 from sluicegate.limiter.live import Live
+from sluicegate.limiter.sets import SetPlanner
 from sluicegate.rules.identity import IdentityResolver
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import FailurePolicy, RuleSet
@@ -164,6 +165,8 @@ class Limiter(AsyncCalls):
                 base_dir=self._base_dir,
                 keyed=live.keyed is not None,
             )
+            if live.sets is not None:
+                fresh.sets = SetPlanner(fresh.engine)
             # Fetched key sets and identity counts outlive the edit: no token is unknown until the next fetch.
             fresh.resolver.adopt(live.resolver)
             self._live = fresh
@@ -200,6 +203,17 @@ class Limiter(AsyncCalls):
     def engine(self) -> Engine:
         """The compiled rules in service; another object after ``apply``."""
         return self._live.engine
+
+    @property
+    def planner(self) -> SetPlanner:
+        """Plans requests of several sets of charges by the rules in service; another object after ``apply``.
+
+        The first call compiles the rules for it; from then on ``apply`` does, and not the request that comes next.
+        """
+        live = self._live
+        if live.sets is None:
+            live.sets = SetPlanner(live.engine)
+        return live.sets
 
     @property
     def store(self) -> Store:

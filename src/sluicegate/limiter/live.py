@@ -11,6 +11,7 @@ from sluicegate.errors import ConfigurationError, InvalidRequest
 from sluicegate.limiter.engine import Engine
 from sluicegate.limiter.keyed import KeyedPlanner, quota_rules
 from sluicegate.limiter.plan import Plan
+from sluicegate.limiter.sets import SetPlanner
 from sluicegate.limiter.shares import EVEN, Terms, terms_of
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity import IdentityResolver
@@ -26,7 +27,7 @@ class Live:
     ``keyed`` is the planner of a quota limiter, else None. Raises ConfigurationError where the rules cannot be served.
     """
 
-    __slots__ = ("engine", "keyed", "resolver", "ruleset", "version")
+    __slots__ = ("engine", "keyed", "resolver", "ruleset", "sets", "version")
 
     def __init__(self, ruleset: RuleSet, *, namespace: str, clock: Clock, base_dir: Path | None, keyed: bool) -> None:
         self.ruleset = ruleset
@@ -34,6 +35,8 @@ class Live:
         self.engine = Engine(ruleset, namespace)
         self.resolver = IdentityResolver.for_rules(ruleset, clock=clock, base_dir=base_dir)
         self.keyed = KeyedPlanner(ruleset, namespace) if keyed else None
+        self.sets: SetPlanner | None = None
+        """Plans requests of several sets, where somebody has asked for that; it compiles the rules once more."""
 
     def plan(self, facts_or_key: object, cost: int, *, peek: bool = False) -> Plan:
         """The charges of one request; raises InvalidRequest naming what cannot be decided."""

@@ -35,6 +35,7 @@ from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.listen import Address
+from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.load import load_rules
 
@@ -95,13 +96,20 @@ class Asked:
 class Bench:
     """The services over a limiter whose clock stands still. ``ask`` takes descriptors as texts, ``"api_key=a route=login"``."""
 
-    def __init__(self, pb: Any, limiter: Limiter, clock: ManualClock, headers: str) -> None:
+    def __init__(self, pb: Any, limiter: Limiter, clock: ManualClock, headers: str, jitter_s: int) -> None:
         self.pb = pb
         self.limiter = limiter
         self.clock = clock
         self.ready = True
         self.stats = GrpcStats()
-        self.services = Services(limiter, RateHeaders(headers), clock, self.stats, ready=lambda: (self.ready, {}))
+        self.services = Services(
+            limiter,
+            RateHeaders(headers),
+            clock,
+            self.stats,
+            ready=lambda: (self.ready, {}),
+            refusals=Refusals(limiter, jitter_s),
+        )
 
     def request(self, *descriptors: Any, domain: str = "edge", hits: int = 0) -> Any:
         made = [self.descriptor(each) if isinstance(each, str) else each for each in descriptors]
@@ -128,10 +136,10 @@ class Bench:
 def bench(pb: Any) -> Callable[..., Bench]:
     """Make services: ``bench(rules, headers=..., store=...)``."""
 
-    def make(rules: str = RULES, *, headers: str = "x-ratelimit", store: Any = "memory://") -> Bench:
+    def make(rules: str = RULES, *, headers: str = "x-ratelimit", store: Any = "memory://", jitter_s: int = 0) -> Bench:
         clock = ManualClock()
         store = store(clock) if callable(store) else store
-        return Bench(pb, Limiter.from_rules(load_rules(rules, "rules.yaml"), store, clock), clock, headers)
+        return Bench(pb, Limiter.from_rules(load_rules(rules, "rules.yaml"), store, clock), clock, headers, jitter_s)
 
     return make
 

@@ -349,6 +349,19 @@ async def test_dialects(bench: Make, dialect: str, passed: str | None, refused: 
     assert refused in fields(await services.ask("api_key=a"))
 
 
+async def test_jitter(bench: Make) -> None:
+    """With jitter refused clients are told different times, in header and body alike, none before the true one."""
+    services = bench(jitter_s=5)
+    await services.ask("api_key=a", hits=5)
+    found = set()
+    for _ in range(60):
+        answer = await services.ask("api_key=a")
+        wait = fields(answer)["retry-after"]
+        assert fields(answer)["x-ratelimit-reset"] == wait == str(json.loads(answer.raw_body)["retry-after"])
+        found.add(int(wait))
+    assert found == set(range(12, 18))
+
+
 async def test_the_store_is_away(bench: Make) -> None:
     """A rule that fails closed is UNAVAILABLE, for the proxy's failure mode to decide; others answer without the store, and say so."""
     rules = """

@@ -24,9 +24,8 @@ from sluicegate.doors.grpc.codec import (
 )
 from sluicegate.doors.grpc.protobuf import delimited, varint
 from sluicegate.doors.headers import RateHeaders, seconds_up
-from sluicegate.doors.refusals import refusal, respond_of
+from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.decision import Decision, RuleResult, Summary
-from sluicegate.limiter.limiter import Limiter
 from sluicegate.limiter.sets import PlannedSets
 from sluicegate.stores.base import Counter
 
@@ -63,10 +62,10 @@ class _Fixed(NamedTuple):
 
 
 class Answers:
-    """Encodes answers. ``limiter`` knows what the rules want their refusals to look like."""
+    """Encodes answers. ``refusals`` knows what the rules want their refusals to look like."""
 
-    def __init__(self, limiter: Limiter, headers: RateHeaders, clock: Clock) -> None:
-        self._limiter = limiter
+    def __init__(self, headers: RateHeaders, clock: Clock, refusals: Refusals) -> None:
+        self._refusals = refusals
         self._headers = headers
         self._clock = clock
         # By identity: to hash a counter takes longer than to decide by it. The entry keeps its counter, so no id is used twice.
@@ -75,7 +74,7 @@ class Answers:
         self._remaining: dict[int, bytes] = {}
         self._reset: dict[int, bytes] = {}
         self._durations: dict[int, bytes] = {}
-        self._refusals: dict[tuple[int, str, int, int, int, int], bytes] = {}
+        self._refused: dict[tuple[int, str, int, int, int, int], bytes] = {}
 
     def passed(self, decision: Decision, planned: PlannedSets) -> bytes | None:
         """``encode`` for the usual pass, straight from what the store said; None where there is more to it.
@@ -207,16 +206,17 @@ class Answers:
 
     def _refusal(self, decision: Decision, summary: Summary, result: RuleResult | None) -> bytes:
         """What is told of a refusal. Where one rule alone refused, it depends on few numbers, which come again and again."""
-        if result is None or decision.degraded or self._others_speak(decision, summary):
-            return self._told_at_length(decision, result)
+        later = self._refusals.told(decision)
+        if later is not decision or result is None or decision.degraded or self._others_speak(decision, summary):
+            return self._told_at_length(later, result)
         retry_us = summary.retry_after_us
         wait_s = -1 if retry_us is None else seconds_up(retry_us)
         key = (decision.version, result.rule, result.limit, result.window_us, result.remaining, wait_s)
-        told = self._refusals.get(key)
+        told = self._refused.get(key)
         if told is None:
-            if len(self._refusals) >= GRPC_TEXTS_MAX:
-                self._refusals.clear()
-            told = self._refusals[key] = self._told_at_length(decision, result)
+            if len(self._refused) >= GRPC_TEXTS_MAX:
+                self._refused.clear()
+            told = self._refused[key] = self._told_at_length(decision, result)
         return told
 
     def _others_speak(self, decision: Decision, summary: Summary) -> bool:
@@ -234,7 +234,7 @@ class Answers:
         pairs = self._headers.items(decision, now_us)
         out = [encode_header(_RESPONSE_HEADER, name.lower(), value) for name, value in pairs]
         if not decision.allowed:
-            _, content_type, body = refusal(decision, respond_of(self._limiter, decision))
+            _, content_type, body = self._refusals.reply(decision)
             out.append(encode_header(_RESPONSE_HEADER, "content-type", content_type))
             out.append(delimited(_RAW_BODY, body))
         out.append(_metadata(decision, result))

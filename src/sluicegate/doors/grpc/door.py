@@ -15,6 +15,7 @@ from sluicegate.doors.grpc.site import GrpcSite
 from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.listen import Address, Listener, open_listener
+from sluicegate.doors.refusals import Refusals
 from sluicegate.errors import ConfigurationError, MissingExtra
 from sluicegate.limiter.limiter import Limiter
 
@@ -38,7 +39,7 @@ class GrpcDoor:
     """``await door.open(address)`` serves it; ``await door.connections.drain(s)`` ends it.
 
     ``engine``: who speaks HTTP/2. ``auto`` is ngh2 where it is installed, else grpcio. ``stats`` and ``connections`` are for the metrics
-    exporter. See ``Services`` for ``ready`` and ``namespace``. Raises MissingExtra where the engine is not installed, ConfigurationError for
+    exporter. See ``Services`` for ``ready``, ``refusals`` and ``namespace``. Raises MissingExtra where the engine is not installed, ConfigurationError for
     one that is not known.
     """
 
@@ -50,13 +51,16 @@ class GrpcDoor:
         ready: Callable[[], tuple[bool, dict[str, object]]],
         headers: RateHeaders | None = None,
         settings: GrpcSettings | None = None,
+        refusals: Refusals | None = None,
         namespace: str = "default",
         engine: str = AUTO,
     ) -> None:
         self.engine = _chosen(engine)
         self.stats = GrpcStats()
         self.settings = settings or GrpcSettings()
-        services = Services(limiter, headers or RateHeaders(), clock, self.stats, ready=ready, namespace=namespace)
+        services = Services(
+            limiter, headers or RateHeaders(), clock, self.stats, ready=ready, refusals=refusals, namespace=namespace
+        )
         self.connections: Connections | AioServer
         if self.engine == "ngh2":
             from sluicegate.doors.grpc.protocol import GrpcProtocol

@@ -30,12 +30,12 @@ from sluicegate.doors.grpc.prepared import CHARGE, GIVE_BACK, Overrides, Prepare
 from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.memo import Memo
-from sluicegate.doors.refusals import too_many_held
+from sluicegate.doors.refusals import Refusals, too_many_held
 from sluicegate.errors import StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.limiter.plan import Plan
-from sluicegate.limiter.sets import PlannedSets, SetPlanner
+from sluicegate.limiter.sets import PlannedSets
 
 __all__ = ["HEALTH_SERVICE", "RATE_LIMIT_SERVICE", "Services"]
 
@@ -63,7 +63,7 @@ class _Known:
 class Services:
     """The methods of the door. ``routes``: by path, as bytes.
 
-    ``ready``: whether new requests are welcome, as ``/readyz`` says. A refusal by a rule that fails closed is UNAVAILABLE, so that the failure mode
+    ``ready``: whether new requests are welcome, as ``/readyz`` says. ``refusals``: what refused clients are told; None: by the rules. A refusal by a rule that fails closed is UNAVAILABLE, so that the failure mode
     of the proxy decides; nothing else that the store does is an error.
     """
 
@@ -75,14 +75,16 @@ class Services:
         stats: GrpcStats,
         *,
         ready: Callable[[], tuple[bool, dict[str, object]]],
+        refusals: Refusals | None = None,
         namespace: str = "default",
     ) -> None:
         self._limiter = limiter
         self._ready = ready
         self._stats = stats
-        self._answers = Answers(limiter, headers, clock)
+        self._answers = Answers(headers, clock, refusals or Refusals(limiter))
         self._overrides = Overrides(namespace)
-        self._planner = SetPlanner(limiter.engine)
+        # Compiled now, and not with the first request.
+        _ = limiter.planner
         self._memo: Memo[_Known] = Memo(GRPC_MEMO_MAX, GRPC_MEMO_BYTES_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         calls = stats.calls
@@ -103,8 +105,9 @@ class Services:
             self._memo.remember(message, known)
         prepared = known.prepared
         limiter = self._limiter
-        if prepared is None or prepared.planner.engine is not limiter.engine:
-            prepared = known.prepared = prepare(known.request, self._planner_in_force(), self._overrides)
+        planner = limiter.planner
+        if prepared is None or prepared.planner is not planner:
+            prepared = known.prepared = prepare(known.request, planner, self._overrides)
         charge = prepared.charge
         if not prepared.usual or charge is None:
             self._begin_steps(prepared, call)
@@ -122,12 +125,6 @@ class Services:
         call.answer(encode_health(SERVING if self._ready()[0] else NOT_SERVING))
 
     # ------------------------------------------------------------------ inside
-
-    def _planner_in_force(self) -> SetPlanner:
-        engine = self._limiter.engine
-        if self._planner.engine is not engine:
-            self._planner = SetPlanner(engine)
-        return self._planner
 
     def _decided(self, planned: PlannedSets, call: Call, decision: Decision) -> None:
         if decision.allowed:
