@@ -132,6 +132,28 @@ async def test_a_batch_with_answers_for_some(monkeypatch: pytest.MonkeyPatch) ->
         assert (await limiter.apeek("b")).remaining == 2
 
 
+async def test_a_batch_of_a_hand_over_takes_one_deadline() -> None:
+    """What a batch has decided and what it only looks at is asked side by side, and each answer finds its request."""
+    clock = ManualClock()
+    flaky = FlakyStore(MemoryStore(clock))
+    store = LaterStore(flaky)
+    limiter = Limiter.from_quota("2/minute", store=store, clock=clock)
+    flaky.down = True
+    assert [(await limiter.acheck("spent")).allowed for _ in range(2)] == [True] * 2
+    flaky.down = False
+    store.hold()
+    task = asyncio.create_task(limiter.acheck_many(["spent", "fresh", "spent"]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert store.waiting == 2
+    store.release(newest_first=True)
+    assert [(decision.allowed, decision.degraded) for decision in await task] == [
+        (False, True),
+        (True, False),
+        (False, True),
+    ]
+
+
 async def test_the_number_of_nodes_comes_from_the_store() -> None:
     """A store that knows how many processes share it has the last word, if it is more than what was configured. P51"""
     clock = ManualClock()

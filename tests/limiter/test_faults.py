@@ -58,6 +58,9 @@ async def session(limiter: Limiter, clock: ManualClock) -> list[Any]:
         except StoreError as error:
             said.append(error)
 
+    async def nothing() -> int:
+        return 0
+
     def tell_single(*single: Any) -> None:
         said.append(single)
 
@@ -69,8 +72,7 @@ async def session(limiter: Limiter, clock: ManualClock) -> list[Any]:
             limiter.submit(facts, said.append)
             limiter.submit(facts, said.append, peek=True)
             await asyncio.sleep(0)
-            if kept.decision_id:
-                await may_fail(partial(limiter.arefund, kept))
+            await may_fail(partial(limiter.arefund, kept) if kept.decision_id else nothing)
         said += limiter.check_many([*FACTS, FACTS[0]])
         said += await limiter.acheck_many([*FACTS, FACTS[0]])
         said += [limiter.check_counter(COUNTER, "s"), limiter.check_counter(COUNTER, "s", 0, peek=True)]
