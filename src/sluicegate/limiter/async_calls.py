@@ -25,7 +25,7 @@ from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter
+from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Request
 from sluicegate.stores.keys import counter_prefix
 
 __all__ = ["AsyncCalls", "OnDecision", "OnSingle"]
@@ -263,13 +263,12 @@ class AsyncCalls(Calls):
 
     async def _aanswers(self, store: AsyncStore, asked: Asked) -> Sequence[Answer | StoreError]:
         """What the store has for each request asked of it: an answer, or why there is none."""
-        answers: list[Answer | StoreError] = []
-        for requests, peek in ((asked.requests, False), (asked.probes, True)):
-            try:
-                answers += await store.adecide(requests, peek=peek) if requests else ()
-            except StoreError as error:
-                answers += answers_of(error, len(requests))
-        return answers
+        decided = _aanswer(store, asked.requests, peek=False)
+        if not asked.probes:
+            return await decided
+        # Side by side, so that both are within one deadline.
+        answers, seen = await asyncio.gather(decided, _aanswer(store, asked.probes, peek=True))
+        return [*answers, *seen]
 
     # ------------------------------------------------------------------ called by the store, so nothing may be raised
 
@@ -326,6 +325,14 @@ class AsyncCalls(Calls):
             done(admitted, state, now_us, degraded)
         except Exception as error:  # noqa: BLE001 -- as above
             _report(error)
+
+
+async def _aanswer(store: AsyncStore, requests: Sequence[Request], *, peek: bool) -> Sequence[Answer | StoreError]:
+    """An answer to each request, or why there is none."""
+    try:
+        return await store.adecide(requests, peek=peek) if requests else ()
+    except StoreError as error:
+        return answers_of(error, len(requests))
 
 
 def _state_of(answer: Answer) -> State | None:
