@@ -38,3 +38,18 @@ def test_memory_is_for_one_worker() -> None:
     """Several workers with memories of their own are refused however the settings are made.  # P64"""
     with pytest.raises(ConfigurationError, match="each worker would admit the whole limit"):
         Settings(workers=2)
+
+
+@pytest.mark.parametrize("jitter_s", [-1.0, 0.5, 3_601.0])
+def test_jitter_is_whole_seconds(jitter_s: float) -> None:
+    """Retry-After has whole seconds, and so has what is added to it; more than an hour is a mistake."""
+    with pytest.raises(ConfigurationError, match=r"retry_jitter must be whole seconds, 0 to 3600, got"):
+        Settings(retry_jitter_s=jitter_s)
+    assert Settings(retry_jitter_s=30.0).retry_jitter_s == 30
+
+
+def test_nginx_is_refused_with_what_it_understands() -> None:
+    """403 and 401 are what auth_request takes for a refusal, 429 is for programs in nginx; anything else would be a fault to it."""
+    assert Settings(authz_nginx_deny_status=401).authz_nginx_deny_status == 401
+    with pytest.raises(ConfigurationError, match="authz_nginx_deny_status must be one of 403, 401, 429, got 503"):
+        Settings(authz_nginx_deny_status=503)

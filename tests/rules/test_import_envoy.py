@@ -125,6 +125,13 @@ def test_several_files_become_one():
     assert answers(made.text, ["d::a=1", "e::a=1", "d::a=1"]) == [2, 2, 1]
 
 
+def test_a_thousand_values_with_limits_of_their_own():
+    """The rule of the key leaves all of them out."""
+    values = "".join(f"  - {{key: a, value: v{n}, rate_limit: {LIMIT}}}\n" for n in range(1000))
+    made = imported(f"domain: d\ndescriptors:\n{values}  - {{key: a, rate_limit: {OTHER}}}\n")
+    assert answers(made.text, ["a=v7", "a=v999", "a=other"]) == [1, 1, 8]
+
+
 CANNOT = [
     ("descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: b}]}}]", "descriptors[1].rate_limit.replaces: cannot be imported"),
     ("descriptors: [{key: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}]", "descriptors[1].quota_mode: cannot be imported"),

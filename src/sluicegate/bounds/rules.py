@@ -7,6 +7,7 @@ from typing import Final
 __all__ = [
     "COUNT_DIGITS_MAX",
     "DECIMAL_EXPONENT_MAX",
+    "ENTRY_VALUES_MAX",
     "HINT_CHARS_MAX",
     "LABEL_VALUES_MIN",
     "LEAKY_PAIRS_MAX",
@@ -53,6 +54,10 @@ PROBLEMS_MAX: Final = 200
 # Values in one condition of a match (paths, hosts, networks, users). A longer list belongs to block and allow lists,
 # which are looked up and not tried one after another.
 MATCH_VALUES_MAX: Final = 256
+
+# Values that one entry of a descriptor leaves out: those with a rule of their own, of which there may be as many as rules. They are looked
+# up in a set.
+ENTRY_VALUES_MAX: Final = 5_000
 
 # Characters of one text in a rules file (a path pattern, a header value, a user). Longer ones could never equal what a
 # door lets through.

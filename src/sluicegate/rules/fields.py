@@ -145,12 +145,12 @@ class Block:
         self.add(name, f"{said} is not one of {', '.join(options)}", hint)
         return default
 
-    def texts(self, name: str, *, numbers: bool = False) -> list[tuple[str, int]]:
-        """A text or a list of texts, each with its line; ``numbers`` lets plain numbers stand for their digits."""
+    def texts(self, name: str, *, numbers: bool = False, most: int = MATCH_VALUES_MAX) -> list[tuple[str, int]]:
+        """A text or a list of at most ``most`` texts, each with its line; ``numbers`` lets plain numbers stand for their digits."""
         item = self.take(name)
         if item is None:
             return []
-        return texts_of(item, self.place.child(name), numbers=numbers)
+        return texts_of(item, self.place.child(name), numbers=numbers, most=most)
 
 
 def as_boolean(item: Item) -> bool | None:
@@ -183,14 +183,14 @@ def text_of(item: Item, place: Place, *, numbers: bool = False) -> str | None:
     return value
 
 
-def texts_of(item: Item, place: Place, *, numbers: bool = False) -> list[tuple[str, int]]:
+def texts_of(item: Item, place: Place, *, numbers: bool = False, most: int = MATCH_VALUES_MAX) -> list[tuple[str, int]]:
     """The texts of a list, or of one scalar; problems for empty lists, repeated values and what is not text."""
     entries = item.value if isinstance(item.value, list) else [item]
     if not entries:
         place.add(item.line, "is an empty list; leave the field out instead")
-    if len(entries) > MATCH_VALUES_MAX:
-        place.add(item.line, f"has {len(entries)} values; at most {MATCH_VALUES_MAX} are allowed")
-        entries = entries[:MATCH_VALUES_MAX]
+    if len(entries) > most:
+        place.add(item.line, f"has {len(entries)} values; at most {most} are allowed")
+        entries = entries[:most]
     found: dict[str, int] = {}
     for entry in entries:
         text = text_of(entry, place, numbers=numbers)

@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 from types import MappingProxyType
 from typing import Final
 
-from sluicegate.bounds import MATCH_VALUES_MAX, PER_DIMENSIONS_MAX
+from sluicegate.bounds import ENTRY_VALUES_MAX, MATCH_VALUES_MAX, PER_DIMENSIONS_MAX
 from sluicegate.rules.fields import Block, Place, kind_of, text_of, texts_of
 from sluicegate.rules.model import Entry, Match, OnMissing, Per, Tiers
 from sluicegate.rules.notation import shown, suggest
@@ -224,7 +224,7 @@ def _entries(block: Block) -> tuple[Entry, ...]:
         key = inner.text("key")
         value = inner.take("value")
         text = None if value is None else text_of(value, inner.place.child("value"), numbers=True)
-        excluded = tuple(text for text, _ in inner.texts("not", numbers=True))
+        excluded = tuple(text for text, _ in inner.texts("not", numbers=True, most=ENTRY_VALUES_MAX))
         if key is None:
             if "key" not in inner:
                 inner.add("key", "missing")

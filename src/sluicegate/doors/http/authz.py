@@ -115,6 +115,7 @@ class Authz:
             )
             self._limiter.submit(facts, partial(self._decided, route, answer, told))
         except InvalidRequest as error:
+            self._stats.bad_requests["field"] += 1
             answer(told(bad_request(error), ""))
         except StoreError as error:
             answer(store_down(error))
