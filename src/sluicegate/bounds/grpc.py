@@ -17,6 +17,7 @@ __all__ = [
     "GRPC_MESSAGE_BYTES_MAX",
     "GRPC_NOTICE_S",
     "GRPC_OVERRIDES_MAX",
+    "GRPC_PENDING_BYTES_MAX",
     "GRPC_STREAMS_MAX",
     "GRPC_TEXTS_MAX",
 ]
@@ -50,6 +51,10 @@ GRPC_STREAMS_MAX: Final = 1_024
 # gRPC door: bytes and fields of a request's header block, decoded. Envoy sends about 300 bytes in ten fields.
 GRPC_HEAD_BYTES_MAX: Final = 16_384
 GRPC_FIELDS_MAX: Final = 100
+
+# gRPC door: bytes of calls that are not complete, on one connection. A usual call comes whole, in one read; more than this at once is a peer that
+# begins calls and does not end them, which would hold a message for each of its streams.
+GRPC_PENDING_BYTES_MAX: Final = 1_048_576
 
 # Seconds between telling a peer that a connection will end and ending it: time for calls that were on their way when it was told.
 GRPC_NOTICE_S: Final = 0.1

@@ -132,6 +132,30 @@ async def test_tiny_frames_are_cheap(door: Any, client: Any, message: bytes) -> 
     assert loop.time() - begun_s < 5
 
 
+async def test_calls_that_are_begun_and_not_ended(door: Any, message: bytes) -> None:
+    """What a connection holds of incomplete calls is bounded: those beyond are refused, and what is complete or given up makes room again."""
+    client = await door.connect()
+    part = bytes(60_000)
+    streams = [client.request(RATE_LIMIT, None) for _ in range(30)]
+    for stream in streams:
+        client.http2.send_data(stream, part)
+    await client.flush()
+    await client.until(lambda: len(client.closed) >= len(streams) - 17)
+    refused = [stream for stream in streams if client.replies[stream].code is not None]
+    assert {client.replies[stream].code for stream in refused} == {"RESOURCE_EXHAUSTED"}
+    assert len(refused) == len(streams) - 17
+    for stream in set(streams) - set(refused):
+        client.http2.reset_stream(stream)
+    await client.flush()
+    again = client.request(RATE_LIMIT, None)
+    client.http2.send_data(again, part)
+    await client.flush()
+    client.http2.send_data(again, b"", end_stream=True)
+    await client.flush()
+    assert (await client.reply(again)).code == "INTERNAL"
+    assert (await client.call(RATE_LIMIT, message)).code == "OK"
+
+
 async def test_window_updates_are_cheap(door: Any, client: Any, message: bytes) -> None:
     """A flood of window updates is taken, for it costs next to nothing, and delays nobody for long."""
     attacker = await door.connect()

@@ -38,6 +38,7 @@ from sluicegate.bounds import (
     GRPC_HEAD_BYTES_MAX,
     GRPC_LINGER_BYTES_MAX,
     GRPC_NOTICE_S,
+    GRPC_PENDING_BYTES_MAX,
 )
 from sluicegate.doors.connections import NEVER_S
 from sluicegate.doors.grpc.calls import (
@@ -65,9 +66,11 @@ _LOG: Final = logging.getLogger("sluicegate.grpc")
 
 
 class _Call:
-    """One call. ``deadline_s``: loop time after which its client does not wait any more. ``body``: as much as has come."""
+    """One call. ``deadline_s``: loop time after which its client does not wait any more. ``body``: as much as has come. ``pending``: how much of
+    that came in pieces, and counts for its connection.
+    """
 
-    __slots__ = ("_protocol", "began_s", "body", "deadline_s", "ended", "head", "stream_id")
+    __slots__ = ("_protocol", "began_s", "body", "deadline_s", "ended", "head", "pending", "stream_id")
 
     def __init__(self, protocol: GrpcProtocol, stream_id: int, head: Head, began_s: float) -> None:
         self._protocol = protocol
@@ -77,6 +80,7 @@ class _Call:
         self.deadline_s = NEVER_S
         self.body: bytes | bytearray = b""
         self.ended = False
+        self.pending = 0
 
     def answer(self, message: bytes) -> None:
         self._protocol.answer(self, message)
@@ -90,7 +94,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_age_at_s", "_busy", "_calls", "_closed_streams", "_closing", "_connection", "_discarded", "_draining", "_ending", "_flushing",
-        "_greeted", "_left", "_last_s", "_loop", "_opened_s", "_paused", "_read_head", "_since_s", "_site", "_stuck_at", "_transport", "_until_s",
+        "_greeted", "_left", "_last_s", "_loop", "_opened_s", "_paused", "_pending", "_read_head", "_since_s", "_site", "_stuck_at", "_transport", "_until_s",
         "deadline_s",
     )  # fmt: skip
 
@@ -113,6 +117,7 @@ class GrpcProtocol(asyncio.Protocol):
         """The peer has been told which call was the last."""
         self._left = False
         """The peer will begin no more calls."""
+        self._pending = 0
         self._discarded = 0
         self._closed_streams = 0
         self._stuck_at = 0
@@ -257,11 +262,20 @@ class GrpcProtocol(asyncio.Protocol):
                 call.body = bytearray(call.body)
             call.body += event.data
         if len(call.body) > self._site.settings.message_bytes_max + _PREFIX_BYTES:
-            self.fail(call, RESOURCE_EXHAUSTED, f"a message has at most {self._site.settings.message_bytes_max} bytes")
-            # The client is still sending what nobody will read.
-            self._reset(call.stream_id, ErrorCode.NO_ERROR)
+            self._stop(call, f"a message has at most {self._site.settings.message_bytes_max} bytes")
         elif event.end_stream:
             self._begin(call)
+        else:
+            size = len(event.data)
+            call.pending += size
+            self._pending += size
+            if self._pending > GRPC_PENDING_BYTES_MAX:
+                self._stop(call, "too much was begun on this connection and not completed")
+
+    def _stop(self, call: _Call, detail: str) -> None:
+        """Refuse a call whose client is still sending what nobody will read."""
+        self.fail(call, RESOURCE_EXHAUSTED, detail)
+        self._reset(call.stream_id, ErrorCode.NO_ERROR)
 
     def _begin(self, call: _Call) -> None:
         """The request is complete."""
@@ -297,6 +311,7 @@ class GrpcProtocol(asyncio.Protocol):
             self.fail(call, DEADLINE_EXCEEDED, "the decision came too late; what it charged stays charged")
             return
         del self._calls[stream_id]
+        self._pending -= call.pending
         counts = call.head.route.counts
         counts[0] = counts.get(0, 0) + 1
         connection = self._connection
@@ -315,6 +330,7 @@ class GrpcProtocol(asyncio.Protocol):
         if self._calls.get(call.stream_id) is not call:
             return
         del self._calls[call.stream_id]
+        self._pending -= call.pending
         counts = call.head.route.counts
         counts[code] = counts.get(code, 0) + 1
         fields = (
@@ -332,7 +348,9 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _stream_closed(self, stream_id: int) -> None:
         self._closed_streams += 1
-        if self._calls.pop(stream_id, None) is not None:
+        call = self._calls.pop(stream_id, None)
+        if call is not None:
+            self._pending -= call.pending
             self._site.stats.cancelled += 1
 
     # ------------------------------------------------------------------ time
