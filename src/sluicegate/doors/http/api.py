@@ -75,7 +75,7 @@ class DecisionApi:
         refusals = refusals or Refusals(limiter)
         self._replies = Replies(headers, stats, clock, refusals)
         self._json = RateLimitJson(
-            lambda: Services(limiter, headers, clock, GrpcStats(), ready=ready, namespace=namespace),
+            lambda: Services(limiter, headers, clock, GrpcStats(), ready=ready, refusals=refusals, namespace=namespace),
             self._replies,
             stats,
         )
