@@ -8,7 +8,6 @@
 -- What it cannot decide by itself (see `ask` in the rule set's document; paths with several readings; credentials) the server decides.
 -- So does it while Redis cannot be reached. Where neither can be, rules that fail closed refuse, and for the others `on_failure` holds.
 
-local addresses = require "sluicegate.addresses"
 local answers = require "sluicegate.answers"
 local denials = require "sluicegate.denials"
 local match = require "sluicegate.match"
@@ -164,13 +163,14 @@ local function header_facts(document)
 end
 
 -- What is known of the request, and whether that is all that the server would know. `given`: what nginx vouches for.
-local function facts_of(document, given)
+local function facts_of(ruleset, given)
+  local document = ruleset.document
   local headers, sure = header_facts(document)
   local identity, target = document.identity, ngx.var.request_uri
   local facts = {
     method = ngx.req.get_method(), headers = headers,
     path = match.normal_path(target, document.bounds.path_chars),
-    ip = addresses.key(ngx.var.binary_remote_addr, identity.ipv4_prefix, identity.ipv6_prefix),
+    ip = ruleset.ip_key(ngx.var.binary_remote_addr),
   }
   facts.remote = facts.ip and ngx.var.remote_addr
   local host = ngx.var.http_host and ngx.var.host
@@ -237,7 +237,7 @@ local function decide(given)
     return fail(nil, nil)
   end
   local document = ruleset.document
-  local facts, sure = facts_of(document, given)
+  local facts, sure = facts_of(ruleset, given)
   local charges = sure and ruleset.text and charges_of(ruleset, facts)
   if not charges then
     return ask(ruleset, facts, nil)

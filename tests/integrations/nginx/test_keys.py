@@ -40,7 +40,7 @@ server {
             end
             for i, each in ipairs(asked.addresses or {}) do
                 local bytes = each:gsub("%x%x", function(pair) return string.char(tonumber(pair, 16)) end)
-                answer[i] = addresses.key(bytes, asked.v4, asked.v6) or cjson.null
+                answer[i] = addresses.keys(asked.v4, asked.v6)(bytes) or cjson.null
             end
             ngx.print(cjson.encode(answer))
         }

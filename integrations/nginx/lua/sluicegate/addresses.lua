@@ -4,6 +4,8 @@ local bit = require "bit"
 
 local byte, format = string.byte, string.format
 
+local MEMO_MAX = 10000 -- addresses whose keys are kept by a worker; a full memo is emptied
+
 local M = {}
 
 local function cut(bytes, bits)
@@ -52,8 +54,7 @@ end
 
 local MAPPED = string.rep("\0", 10) .. "\255\255"
 
--- The key of an address of 4 or 16 bytes; nil for anything else (a Unix socket has none).
-function M.key(bytes, v4_bits, v6_bits)
+local function key_of(bytes, v4_bits, v6_bits)
   if #bytes == 16 and bytes:sub(1, 12) == MAPPED then
     bytes = bytes:sub(13)
   end
@@ -65,6 +66,22 @@ function M.key(bytes, v4_bits, v6_bits)
     return v6_bits < 128 and text .. "/" .. v6_bits or text
   end
   return nil
+end
+
+-- A function from an address of 4 or 16 bytes to its key; nil for anything else (a Unix socket has none).
+function M.keys(v4_bits, v6_bits)
+  local memo, count = {}, 0
+  return function(bytes)
+    local key = memo[bytes]
+    if key == nil then
+      key = key_of(bytes, v4_bits, v6_bits) or false
+      if count >= MEMO_MAX then
+        memo, count = {}, 0
+      end
+      memo[bytes], count = key, count + 1
+    end
+    return key or nil
+  end
 end
 
 return M

@@ -1,5 +1,6 @@
 -- The rules in use by this worker, and how they are kept up to date.
 
+local addresses = require "sluicegate.addresses"
 local keys = require "sluicegate.keys"
 local match = require "sluicegate.match"
 local server = require "sluicegate.server"
@@ -9,7 +10,7 @@ local RETRY_S = 1 -- after a failure a request does not try again for so long
 
 local M = {}
 
--- document, candidates (see match.lua), text (of a subject in a key; nil while the secret is not known), closed (names of rules)
+-- document, candidates (see match.lua), ip_key (see addresses.lua), text (of a subject in a key; nil while the secret is not known), closed (names of rules)
 local current
 local tag, secret, failed_at
 
@@ -48,7 +49,10 @@ local function prepare(document)
       end
     end
   end
-  return { document = document, candidates = match.candidates(document.rules), closed = closed }
+  return {
+    document = document, candidates = match.candidates(document.rules), closed = closed,
+    ip_key = addresses.keys(document.identity.ipv4_prefix, document.identity.ipv6_prefix),
+  }
 end
 
 local function learn_secret(ruleset, settings)
