@@ -173,6 +173,27 @@ async def test_a_call_that_fails_once_is_no_news(caplog: pytest.LogCaptureFixtur
     assert [record.getMessage() for record in caplog.records] == ["store_down"]
 
 
+async def test_a_store_that_hangs_does_not_keep_beats_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at a store that does not answer is given up, and the next beat comes."""
+    monkeypatch.setattr("sluicegate.app.store_watch._BEAT_S", 0.001)
+    monkeypatch.setattr("sluicegate.app.store_watch._LOOK_S", 0.01)
+    clock = ManualClock()
+    flaky = FlakyStore(MemoryStore(clock))
+    store = LaterStore(flaky)
+    limiter = Limiter.from_quota("5/minute", store=store, clock=clock)
+    flaky.fail_next = 1
+    assert (await limiter.acheck("ann")).degraded
+    store.hold()
+    task = asyncio.create_task(StoreWatch(limiter, "redis://store:1", clock).keep_watching())
+    async with asyncio.timeout(5):
+        while store.beats < 3:
+            await asyncio.sleep(0.001)
+    assert store.waiting >= 2
+    assert limiter.failing_since_us is not None
+    task.cancel()
+    store.release()
+
+
 async def test_a_fault_in_beating_does_not_end_the_watch(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

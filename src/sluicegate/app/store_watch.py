@@ -7,6 +7,7 @@ decide meanwhile, the log says so once, and once more when it is over, and ``/re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,6 +22,9 @@ __all__ = ["StoreWatch", "address_of"]
 
 _BEAT_S: Final = 1.0
 """Seconds between two heartbeats, and two looks at how the store is."""
+
+_LOOK_S: Final = 1.0
+"""Seconds that such a look may take."""
 
 
 class StoreWatch:
@@ -53,7 +57,10 @@ class StoreWatch:
         while self._fleet is not None:
             try:
                 await self._fleet.abeat()
-                await self._limiter.alook()
+                # A store with a long deadline must not keep the next beat waiting.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._limiter.alook()
             except Exception:  # noqa: BLE001
                 # A fault of ours must not end the watch; without beats the others only count one process less.
                 logs.LOGGER.exception("store_watch_failed")
