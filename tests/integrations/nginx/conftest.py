@@ -212,7 +212,7 @@ def front(nginx: Callable[..., Nginx], serve: Callable[..., Limits], url: str, p
         for old, new in {
             "port = 6379": f"port = {port_of(store or url)}, timeout_ms = 5000",
             "port = 8080": f"port = {limits.port}, timeout_ms = 5000",
-            'on_failure = "open"': 'on_failure = "open", poll_s = 0.2',
+            'on_failure = "open"': 'on_failure = "open", poll_s = 0.2, pull_timeout_ms = 9000',
             **(edits or {}),
         }.items():
             assert old in text, old
