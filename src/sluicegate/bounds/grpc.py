@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "GRPC_ANSWERS_MAX",
     "GRPC_CONNECTIONS_MAX",
     "GRPC_DESCRIPTORS_MAX",
     "GRPC_ENTRIES_MAX",
@@ -38,6 +39,10 @@ GRPC_MEMO_BYTES_MAX: Final = 512
 
 # gRPC door: texts of headers and durations that are kept ready, by their number.
 GRPC_TEXTS_MAX: Final = 4_096
+
+# gRPC door: whole answers kept ready, about 300 bytes each. One depends on the rule, what remains and the seconds until it is full, and on no
+# client: a rule of 100 a minute has a few thousand.
+GRPC_ANSWERS_MAX: Final = 16_384
 
 # gRPC door: counters of limits that requests bring along, kept ready by unit and number; a configuration has a handful.
 GRPC_OVERRIDES_MAX: Final = 2_048

@@ -13,6 +13,13 @@ from sluicegate.stores.memory import MemoryStore
 from sluicegate.testing import FlakyStore
 
 Make = Callable[..., Any]
+
+RULES = """
+version: 1
+rules:
+  - {name: floor, quota: 1000/second}
+  - {name: per-key, match: {domain: edge}, per: [descriptor.api_key], quota: 5/minute}
+"""
 OK, OVER = 1, 2
 
 
@@ -408,6 +415,23 @@ async def test_new_rules_count_at_once(bench: Make) -> None:
     )
     services.limiter.apply(load_rules(text, "rules.yaml"))
     assert left(await services.ask("api_key=a")) == [48]
+
+
+async def test_answers_kept_ready_are_bounded(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are the same whether they were kept ready or not, and no more are kept than may be."""
+    monkeypatch.setattr("sluicegate.doors.grpc.answers.GRPC_ANSWERS_MAX", 3)
+    services = bench(RULES)
+    answers = services.services._answers
+    told = []
+    for round_number in range(2):
+        for key in "ab":
+            for _ in range(5):
+                answer = await services.ask(f"api_key={key}{round_number}")
+                told.append(
+                    (left(answer), fields(answer)["x-ratelimit-remaining"], fields(answer)["x-ratelimit-reset"])
+                )
+                assert len(answers._usual) <= 3
+    assert told == [([n], str(n), str(12 * (5 - n))) for n in (4, 3, 2, 1, 0)] * 4
 
 
 async def test_switched_off(bench: Make) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sluicegate.algorithms.verdict import ALLOWED, Outcome, Verdict
-from sluicegate.bounds import GRPC_TEXTS_MAX, POLICY_TEXTS_MAX
+from sluicegate.bounds import GRPC_ANSWERS_MAX, GRPC_TEXTS_MAX, POLICY_TEXTS_MAX
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.doors.grpc.codec import (
     OK,
@@ -70,6 +70,7 @@ class Answers:
         self._clock = clock
         # By identity: to hash a counter takes longer than to decide by it. The entry keeps its counter, so no id is used twice.
         self._limits: dict[int, tuple[Counter, bytes]] = {}
+        self._usual: dict[tuple[int, int, int], tuple[Counter, bytes]] = {}
         self._fixed: dict[tuple[str, int, int, str], _Fixed] = {}
         self._remaining: dict[int, bytes] = {}
         self._reset: dict[int, bytes] = {}
@@ -95,6 +96,22 @@ class Answers:
                 nearest, least, wait_us = counter, remaining, reset_us
         if nearest is None:
             return None
+        sets = planned.places
+        if len(sets) > 1 or len(sets[0]) != 1 or charges[sets[0][0]][0] is not nearest:
+            return self._passed(planned, verdicts, nearest, least, wait_us)
+        # One descriptor, by one rule, which is the one that is told of: of these there are few different answers.
+        key = (id(nearest), least, -(-wait_us // US_PER_S))
+        known = self._usual.get(key)
+        if known is None:
+            if len(self._usual) >= GRPC_ANSWERS_MAX:
+                self._usual.clear()
+            known = self._usual[key] = (nearest, self._passed(planned, verdicts, nearest, least, wait_us))
+        return known[1]
+
+    def _passed(
+        self, planned: PlannedSets, verdicts: Sequence[Verdict], nearest: Counter, least: int, wait_us: int
+    ) -> bytes:
+        charges = planned.plan.charges
         out = [_OVERALL_OK]
         for places in planned.places:
             if len(places) == 1:
