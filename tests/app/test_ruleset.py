@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import re
 from typing import Any
@@ -15,6 +16,7 @@ from sluicegate.doors.headers import RateHeaders
 from sluicegate.limiter.engine import Engine
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
+from sluicegate.rules.model import Match
 from sluicegate.rules.paths import parse_pattern, segments_of
 from sluicegate.stores.redis.definitions import CounterForm
 
@@ -117,3 +119,20 @@ def test_patterns_as_expressions(pattern: list[str], rest: int | None, path: lis
     expression = path_regex(parsed).replace(r"\z", r"\Z")
     found = re.search(expression, "" if normal == "/" else normal) is not None
     assert found == parsed.matches(segments_of(normal)), (parsed.text, normal)
+
+
+def test_every_condition_is_told() -> None:
+    """Each field of ``match`` stands in the document, or makes the rule the server's: none is left out in silence."""
+    fields = {
+        "methods": "[GET]", "path": "/a", "host": "[x.example]", "headers": "{X-A: b}", "tier": "[free]", "tenant": "[t]",
+        "user": "[u]", "ip": "[10.0.0.0/8]", "authenticated": "true", "domain": "[d]", "descriptors": "{k: v}",
+        "entries": "[{key: k}]", "negate": "{path: /b}",
+    }  # fmt: skip
+    assert set(fields) == {each.name for each in dataclasses.fields(Match)}
+    for name, value in fields.items():
+        word = "not" if name == "negate" else name
+        domain = "domain: [d], " if name in {"descriptors", "entries"} else ""
+        match = f"{{{domain}{word}: {value}}}"
+        rules = f"version: 1\ntiers: {{names: [free], default: free}}\nrules:\n  - {{name: r, match: {match}, quota: 1/hour}}\n"
+        (rule,) = document(rules)["rules"]
+        assert word in rule["match"] or rule["ask"] == f"{name} in match", name

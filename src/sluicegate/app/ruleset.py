@@ -43,7 +43,20 @@ _INT64_MAX: Final = 2**62  # with a factor of two to spare for sums
 _encode = msgspec.json.Encoder().encode
 _EVERYTHING: Final = r"^(?:/[^/]+)*\z"
 _READABLE: Final = frozenset(
-    ("methods", "path", "host", "headers", "tier", "tenant", "user", "authenticated", "domain", "descriptors", "negate")
+    (
+        "methods",
+        "path",
+        "host",
+        "headers",
+        "tier",
+        "tenant",
+        "user",
+        "authenticated",
+        "domain",
+        "descriptors",
+        "entries",
+        "negate",
+    )
 )
 _KNOWN_DIMENSIONS: Final = frozenset(("ip", "user", "api_key", "tenant", "tier", "host", "method", "endpoint", "path"))
 
@@ -214,6 +227,7 @@ def _match(match: Match, *, whole: bool = True) -> dict[str, object]:
         "tenant": list(match.tenant),
         "domain": list(match.domain),
         "descriptors": _entries(match.descriptors),
+        "entries": [str(entry) for entry in match.entries],
     }
     document: dict[str, object] = {name: value for name, value in found.items() if value}
     if match.authenticated is not None:

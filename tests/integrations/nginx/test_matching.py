@@ -42,6 +42,8 @@ rules:
   - {{name: except_user, match: {{not: {{user: [alice]}}}}, per: [ip], quota: 900/hour}}
   - {{name: first, per: {{first_of: [user, tenant, ip]}}, quota: 900/hour}}
   - {{name: or_ip, per: [user], on_missing: ip, quota: 900/hour}}
+  - {{name: envoys, match: {{domain: edge, entries: [{{key: route}}]}}, quota: 900/hour}}
+  - {{name: not_envoys, match: {{not: {{domain: edge, entries: [{{key: route}}]}}}}, per: [ip], quota: 900/hour}}
 """
 GIVEN = (
     'require("sluicegate").access { user = ngx.var.http_test_user, tenant = ngx.var.http_test_tenant, '

@@ -84,7 +84,7 @@ local function guard_holds(match, facts)
     return false
   end
   -- A request that comes by HTTP has neither a domain nor descriptors.
-  if match.domain or match.descriptors then
+  if match.domain or match.descriptors or match.entries then
     return false
   end
   if match.authenticated ~= nil then
