@@ -79,7 +79,9 @@ def test_memory_stays_flat(report: Report) -> None:
     assert report.late_growth <= 2_000_000
     assert max(size.threads for size in report.sizes) <= 16
     assert max(size.files for size in report.sizes) <= 96
-    assert report.sizes[-1].files <= report.sizes[0].files + 16
+    # At the very first look a server may not have accepted all of its clients yet.
+    before = [size for size in report.sizes if size.at_us < report.fault_us][-1]
+    assert report.sizes[-1].files <= before.files + 16
 
 
 @faults
