@@ -163,4 +163,4 @@ def test_settings_of_one_server_of_many() -> None:
     sentinel = found.of_sentinel(Address("b", 4))
     assert (sentinel.address, sentinel.handshake()) == ("b:4", [(b"AUTH", "s", "q")])
     master = found.at(Address("b", 4))
-    assert (master.address, master.handshake()) == ("b:4", [(b"AUTH", "u", "p"), (b"SELECT", 3)])
+    assert (master.address, master.handshake()) == ("b:4", [(b"AUTH", "u", "p"), (b"SELECT", "3")])

@@ -56,7 +56,7 @@ class Beats:
         return max(self._now, self._before)
 
     def words(self) -> Words:
-        return (b"EVAL", BEAT.text, 1, NODES_KEY, _PROCESS.name, REDIS_BEAT_TTL_MS)
+        return (b"EVAL", BEAT.text, b"1", NODES_KEY, _PROCESS.name, str(REDIS_BEAT_TTL_MS))
 
     def learn(self, reply: object, now_us: int) -> None:
         """Take note of how many there are."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
 from sluicegate.bounds import REDIS_READ_BYTES
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.errors import ConfigurationError, MissingExtra, StoreError
 from sluicegate.stores.redis.faults import check_handshake
+from sluicegate.stores.redis.riders import Words
 from sluicegate.stores.redis.settings import RedisSettings
 
 try:
@@ -39,6 +40,8 @@ __all__ = [
     "no_redis",
     "packed",
 ]
+
+_pack: Final[Callable[[Words], bytes]] = cast("Any", hiredis.pack_command)
 
 _LAST_LOOK_S = 0.000_5
 """How long a socket is waited for where the deadline has passed: what arrived meanwhile is taken, nothing else."""
@@ -200,6 +203,6 @@ def no_redis(error: Exception) -> OSError:
     return ConnectionResetError(f"what comes is no reply of a Redis: {error}")
 
 
-def packed(commands: Sequence[tuple[Any, ...]]) -> bytes:
-    """Commands of bytes, str and int as they go over the wire."""
-    return b"".join(map(hiredis.pack_command, commands))
+def packed(commands: Sequence[Words]) -> bytes:
+    """Commands as they go over the wire."""
+    return b"".join(map(_pack, commands))

@@ -21,7 +21,7 @@ from sluicegate.stores.redis.stats import RedisStats
 
 __all__ = ["Greet", "Node", "Surroundings"]
 
-_PROBE: Final = (b"EVAL", b"#!lua\nreturn 1", 0)
+_PROBE: Final = (b"EVAL", b"#!lua\nreturn 1", b"0")
 """A script that writes nothing but may: a server that takes no writes refuses it, as one that is loading or full does."""
 
 _NOT_PROBED: Final = "no thread was to be had to probe it"

@@ -33,16 +33,16 @@ class Command(NamedTuple):
     keys: Sequence[str]
     arguments: Sequence[bytes]
 
-    def parts(self) -> tuple[bytes | str | int, ...]:
+    def parts(self) -> tuple[bytes | str, ...]:
         """The command as it is sent; a script by its digest."""
         if self.script is None:
             return (b"UNLINK", *self.keys)
-        return (b"EVALSHA", self.script.digest, len(self.keys), *self.keys, *self.arguments)
+        return (b"EVALSHA", self.script.digest, str(len(self.keys)), *self.keys, *self.arguments)
 
-    def parts_in_full(self) -> tuple[bytes | str | int, ...]:
+    def parts_in_full(self) -> tuple[bytes | str, ...]:
         """The command with the script's text, for a server that does not know the digest."""
         assert self.script is not None
-        return (b"EVAL", self.script.text, len(self.keys), *self.keys, *self.arguments)
+        return (b"EVAL", self.script.text, str(len(self.keys)), *self.keys, *self.arguments)
 
 
 class Decided(NamedTuple):

@@ -9,8 +9,12 @@ from sluicegate.bounds import REDIS_RIDER_RETRY_US
 
 __all__ = ["NEVER_US", "Rider", "Riders", "Words"]
 
-Words: TypeAlias = tuple[bytes | str | int, ...]
-"""A command as it is sent."""
+Words: TypeAlias = tuple[bytes | str, ...]
+"""A command as it is sent.
+
+Its numbers are text. hiredis turns numbers into text itself, but where a signal handler raises in that moment (a time limit, Ctrl-C), it
+does not look, and the process crashes.
+"""
 
 
 NEVER_US: Final = 1 << 62

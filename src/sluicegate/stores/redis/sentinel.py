@@ -229,7 +229,7 @@ class MasterFinder(Locked):
         if not (isinstance(reply, list) and reply and reply[0] == b"master"):
             raise StoreError(f"Redis at {master.address} is not the master that a Sentinel says it is")
 
-    def _ask(self, link: Link, settings: RedisSettings, words: tuple[bytes | str | int, ...], deadline_us: int) -> Any:
+    def _ask(self, link: Link, settings: RedisSettings, words: tuple[bytes | str, ...], deadline_us: int) -> Any:
         try:
             (reply,) = link.exchange(packed([words]), 1, deadline_us, self._clock)
         except OSError as error:

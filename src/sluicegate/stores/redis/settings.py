@@ -132,13 +132,13 @@ class RedisSettings:
         """The settings of one Sentinel, which has no databases and users of its own."""
         return replace(self.at(address), db=0, username=self.sentinel_username, password=self.sentinel_password)
 
-    def handshake(self) -> list[tuple[bytes | str | int, ...]]:
+    def handshake(self) -> list[tuple[bytes | str, ...]]:
         """The commands that come first on a connection; each answers OK."""
-        commands: list[tuple[bytes | str | int, ...]] = []
+        commands: list[tuple[bytes | str, ...]] = []
         if self.password is not None:
             commands.append((b"AUTH", self.username, self.password) if self.username else (b"AUTH", self.password))
         if self.db:
-            commands.append((b"SELECT", self.db))
+            commands.append((b"SELECT", str(self.db)))
         return commands
 
 
