@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -19,7 +20,7 @@ def work():
     time.sleep(float(sys.argv[1]))
     print("ended", flush=True)
 
-start_thread("test", work)
+start_thread("test", work, lambda: None)
 """
 
 
@@ -44,18 +45,42 @@ def test_it_does_not_wait_for_long() -> None:
     assert took_s < 20
 
 
+class Interrupted(Exception):
+    """What a signal handler raises."""
+
+
 def test_what_has_ended_or_never_began_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept of a thread afterwards, also where the system has none left."""
-    start_thread("test", lambda: None)
+    """Nothing is kept of a thread afterwards, also where the system has none left, which is told."""
+    told: list[str] = []
+    start_thread("test", lambda: told.append("done"), lambda: told.append("never"))
     deadline = time.monotonic() + 5
     while background._under_way and time.monotonic() < deadline:
         time.sleep(0.001)
-    assert not background._under_way
+    assert told == ["done"]
 
     def refuse(_thread: object) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(background.threading.Thread, "start", refuse)
-    with pytest.raises(RuntimeError):
-        start_thread("test", lambda: None)
+    start_thread("test", lambda: None, lambda: told.append("refused"))
+    assert told == ["done", "refused"]
+    assert not background._under_way
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_signal_handler_that_raises_as_one_begins(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exception goes on, and the work is done, or is told never to be; so nobody waits for it for ever."""
+    start = background.threading.Thread.start
+    told: list[str] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        if begun:
+            start(thread)
+            thread.join(5)
+        raise Interrupted
+
+    monkeypatch.setattr(background.threading.Thread, "start", interrupted)
+    with pytest.raises(Interrupted):
+        start_thread("test", lambda: told.append("done"), lambda: told.append("never"))
+    assert told == ["done" if begun else "never"]
     assert not background._under_way

@@ -108,3 +108,23 @@ async def test_a_name_that_cannot_be_looked_up_is_a_store_error() -> None:
     with pytest.raises(StoreError, match=r"no connection to Redis at a\.\.b:6379"):
         await store.adecide_one(ONE)
     await store.aclose()
+
+
+def test_a_caller_interrupted_as_a_thread_begins_is_not_waiting(server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection made for it is the next caller's; nothing is lost, however often that happens."""
+    store = RedisStore(server.url + "&keys=plain")
+    links = store._core.router.nodes()[0].links
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(Interrupted):
+            store.decide_one(ONE)
+    assert store.decide_one(ONE).admitted
+    assert not links._waiters
+    assert store.stats.connects == 1
+    store.close()

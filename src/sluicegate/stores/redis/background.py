@@ -19,8 +19,11 @@ __all__ = ["start_thread"]
 _under_way: set[threading.Thread] = set()
 
 
-def start_thread(name: str, work: Callable[[], None]) -> None:
-    """Do ``work`` in a daemon thread. Raises RuntimeError where there is no thread to be had."""
+def start_thread(name: str, work: Callable[[], None], unstarted: Callable[[], None]) -> None:
+    """Do ``work`` in a daemon thread; ``unstarted`` is called where there is no thread to be had.
+
+    What a signal handler raises meanwhile is raised, and one of the two is done all the same.
+    """
 
     def run() -> None:
         try:
@@ -32,9 +35,12 @@ def start_thread(name: str, work: Callable[[], None]) -> None:
     _under_way.add(thread)
     try:
         thread.start()
-    except RuntimeError:
-        _under_way.discard(thread)
-        raise
+    except BaseException as error:
+        if thread.ident is None:
+            _under_way.discard(thread)
+            unstarted()
+        if not isinstance(error, RuntimeError):
+            raise
 
 
 @atexit.register

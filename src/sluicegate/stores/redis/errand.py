@@ -39,11 +39,8 @@ class Errand(Locked):
             if self._running:
                 return
             self._running = True
-        try:
-            start_thread(self._name, self._run)
-        except RuntimeError:
-            # No thread is to be had: the caller goes on as after work in vain.
-            self._finish()
+        # Where no thread is to be had the caller goes on as after work in vain.
+        start_thread(self._name, self._run, self._finish)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until it is done; False where it is not within ``timeout_s``."""

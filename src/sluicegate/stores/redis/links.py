@@ -114,14 +114,9 @@ class Links(Locked):
 
     def _wait(self, deadline_us: int) -> Link:
         waiter = _Waiter()
-        with self._lock:
-            if self.closed:
-                raise self._closed_error()
-            self._waiters.append(waiter)
-            self._make_more()
-            self._serve_idle()
-        left_us = deadline_us - self._node.clock.monotonic_us()
         try:
+            self._get_in_line(waiter)
+            left_us = deadline_us - self._node.clock.monotonic_us()
             waiter.served.acquire(timeout=max(left_us / US_PER_S, 0))
         except BaseException:
             self._leave(waiter)
@@ -136,6 +131,14 @@ class Links(Locked):
         if full:
             raise StoreError(f"all {REDIS_CONNECTIONS_MAX} connections to Redis at {self._node.address} are in use")
         raise StoreError(f"no connection to Redis at {self._node.address} in time")
+
+    def _get_in_line(self, waiter: _Waiter) -> None:
+        with self._lock:
+            if self.closed:
+                raise self._closed_error()
+            self._waiters.append(waiter)
+            self._make_more()
+            self._serve_idle()
 
     def _leave(self, waiter: _Waiter) -> None:
         """A caller is interrupted while it waits: what it was given is another's."""
@@ -161,10 +164,10 @@ class Links(Locked):
         while self._connecting < len(self._waiters) and self._count < REDIS_CONNECTIONS_MAX:
             self._count += 1
             self._connecting += 1
-            try:
-                start_thread("connect", self._connect)
-            except RuntimeError as error:
-                self._made(StoreError(f"no thread to connect to Redis ({error})"))
+            start_thread("connect", self._connect, self._no_thread)
+
+    def _no_thread(self) -> None:
+        self._made(StoreError(f"there is no thread to connect to Redis at {self._node.address}"))
 
     def _connect(self) -> None:
         node = self._node
