@@ -128,3 +128,17 @@ def test_a_caller_interrupted_as_a_thread_begins_is_not_waiting(server, monkeypa
     assert not links._waiters
     assert store.stats.connects == 1
     store.close()
+
+
+def test_a_connection_that_a_caller_lost_is_not_counted(server) -> None:
+    """An exception of a signal handler may strike as a connection is given: then it is closed, and another may be made for it."""
+    store = RedisStore(server.url + "&keys=plain")
+    assert store.decide_one(ONE).admitted
+    links = store._core.router.nodes()[0].links
+    assert len(links._open) == 1
+    lost = links.take(0)
+    lost.close()  # as the collector does, which would warn
+    del lost
+    assert len(links._open) == 0
+    assert store.decide_one(ONE).admitted
+    store.close()

@@ -25,7 +25,12 @@ def start_thread(name: str, work: Callable[[], None], unstarted: Callable[[], No
     What a signal handler raises meanwhile is raised, and one of the two is done all the same.
     """
 
+    # Whoever takes it says which of the two it is: an interrupted caller does not know whether the thread will begin.
+    turn = threading.Lock()
+
     def run() -> None:
+        if not turn.acquire(blocking=False):
+            return
         try:
             work()
         finally:
@@ -36,7 +41,7 @@ def start_thread(name: str, work: Callable[[], None], unstarted: Callable[[], No
     try:
         thread.start()
     except BaseException as error:
-        if thread.ident is None:
+        if turn.acquire(blocking=False):
             _under_way.discard(thread)
             unstarted()
         if not isinstance(error, RuntimeError):

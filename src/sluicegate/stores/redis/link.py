@@ -101,7 +101,7 @@ class Link:
     ``broken``: an exchange did not end, so the next reply would belong to it.
     """
 
-    __slots__ = ("_buffer", "_reader", "_sock", "broken", "idle_since_us")
+    __slots__ = ("__weakref__", "_buffer", "_reader", "_sock", "broken", "idle_since_us")
 
     def __init__(self, settings: RedisSettings, deadline_us: int, clock: Clock) -> None:
         """Connect until the monotonic ``deadline_us``; a name lookup has no timeout of its own. Raises StoreError."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from sluicegate.bounds import REDIS_CONNECTIONS_MAX, REDIS_IDLE_CHECK_US
 from sluicegate.clock import US_PER_S
@@ -41,7 +42,7 @@ class Links(Locked):
     The one used last is used next. Safe from any thread; a forked child makes its own.
     """
 
-    __slots__ = ("_connecting", "_count", "_idle", "_node", "_waiters", "closed")
+    __slots__ = ("_connecting", "_idle", "_node", "_open", "_waiters", "closed")
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -55,8 +56,8 @@ class Links(Locked):
         while self._idle:
             self._idle.pop().close()
         self._waiters: deque[_Waiter] = deque()
-        self._count = 0
-        """Connections that are idle, in use or being made."""
+        self._open: WeakSet[Link] = WeakSet()
+        """Those idle or in use. One that a caller lost, because a signal handler raised as it was given, leaves by itself."""
         self._connecting = 0
 
     @property
@@ -93,7 +94,7 @@ class Links(Locked):
     def adopt(self, link: Link) -> None:
         """Take in a connection that was made elsewhere."""
         with self._lock:
-            self._count += 1
+            self._open.add(link)
         self.give(link)
 
     def close(self) -> None:
@@ -127,7 +128,7 @@ class Links(Locked):
             if waiter.error is not None:
                 raise waiter.error
             self._waiters.remove(waiter)
-            full = self._count >= REDIS_CONNECTIONS_MAX and not self._connecting
+            full = len(self._open) >= REDIS_CONNECTIONS_MAX and not self._connecting
         if full:
             raise StoreError(f"all {REDIS_CONNECTIONS_MAX} connections to Redis at {self._node.address} are in use")
         raise StoreError(f"no connection to Redis at {self._node.address} in time")
@@ -161,8 +162,7 @@ class Links(Locked):
 
     def _make_more(self) -> None:
         """Have as many connections made as callers wait. The lock is held."""
-        while self._connecting < len(self._waiters) and self._count < REDIS_CONNECTIONS_MAX:
-            self._count += 1
+        while self._connecting < len(self._waiters) and self._connecting + len(self._open) < REDIS_CONNECTIONS_MAX:
             self._connecting += 1
             start_thread("connect", self._connect, self._no_thread)
 
@@ -185,10 +185,10 @@ class Links(Locked):
         with self._lock:
             self._connecting -= 1
             if isinstance(made, StoreError):
-                self._count -= 1
                 if self._waiters:
                     self._tell(made)
                 return
+            self._open.add(made)
         self.give(made)
 
     def _tell(self, error: StoreError) -> None:
@@ -200,5 +200,5 @@ class Links(Locked):
     def _discard(self, link: Link) -> None:
         link.close()
         with self._lock:
-            self._count -= 1
+            self._open.discard(link)
             self._make_more()
