@@ -21,6 +21,7 @@ __all__ = [
     "GRPC_PENDING_BYTES_MAX",
     "GRPC_STREAMS_MAX",
     "GRPC_TEXTS_MAX",
+    "GRPC_WATCHES_MAX",
 ]
 
 # gRPC door: bytes of one message. A descriptor is a few dozen bytes; Envoy sends some, and a request header of each may be in one.
@@ -52,6 +53,9 @@ GRPC_CONNECTIONS_MAX: Final = 4_096
 
 # gRPC door: calls under way on one connection; beyond it a stream is refused. Answers in memory leave at once; a thousand more wait for a store.
 GRPC_STREAMS_MAX: Final = 1_024
+
+# gRPC door: health watches at once, of all connections of a process. A client has one for each of its connections; each is looked after now and then.
+GRPC_WATCHES_MAX: Final = 1_024
 
 # gRPC door: bytes and fields of a request's header block, decoded. Envoy sends about 300 bytes in ten fields.
 GRPC_HEAD_BYTES_MAX: Final = 16_384

@@ -2,21 +2,25 @@
 
 It gives the same answers by the same handlers, at a tenth or less of the speed. It keeps its own connections and its own time: of the settings it takes
 ``message_bytes_max``, ``streams_max``, ``idle_s``, ``age_s``, ``age_grace_s`` and ``token``; what it does to peers that mean harm is its own
-affair. A call whose deadline is over is cancelled by grpcio, which tells its client.
+affair. It also has the health service's Watch, which needs answers of more than one message. A call whose deadline is over is cancelled by grpcio, which tells its client.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 import grpc
 
-from sluicegate.doors.grpc.calls import INTERNAL, INVALID_ARGUMENT, UNAUTHENTICATED, Route
+from sluicegate.bounds import GRPC_WATCHES_MAX
+from sluicegate.doors.grpc.calls import INTERNAL, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAUTHENTICATED, Route
+from sluicegate.doors.grpc.codec import NOT_SERVING, decode_health, encode_health
+from sluicegate.doors.grpc.service import HEALTH_SERVICE
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.listen import Address, bind
@@ -60,9 +64,14 @@ class _Call:
 
 
 class AioServer:
-    """One server for one listener. ``drain`` and ``len`` are those of a registry of connections, of which grpcio tells nothing."""
+    """One server for one listener. ``health``: the serving status of a service by name. ``drain`` and ``len`` are those of a registry of connections, of which grpcio tells nothing."""
 
-    def __init__(self, routes: Mapping[bytes, Route], settings: GrpcSettings, stats: GrpcStats) -> None:
+    def __init__(
+        self, routes: Mapping[bytes, Route], settings: GrpcSettings, stats: GrpcStats, health: Callable[[str], int]
+    ) -> None:
+        self._health = health
+        self._watches = 0
+        self._ending = asyncio.Event()
         self._routes = routes
         self._settings = settings
         self._stats = stats
@@ -90,6 +99,7 @@ class AioServer:
 
     async def drain(self, timeout_s: float) -> int:
         """Refuse new calls, let those under way finish for ``timeout_s``, then cut them; how many were cut is not known: 0."""
+        self._ending.set()
         if self._server is not None:
             await self._server.stop(timeout_s)
         return 0
@@ -113,6 +123,7 @@ class AioServer:
             _, service, method = path.decode("ascii").split("/")
             serve: Callable[[bytes, Any], Awaitable[bytes]] = partial(self._serve, route)
             services.setdefault(service, {})[method] = grpc.unary_unary_rpc_method_handler(serve)
+        services[HEALTH_SERVICE]["Watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
         return tuple(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items())
 
     async def _serve(self, route: Route, message: bytes, context: Any) -> bytes:
@@ -138,6 +149,33 @@ class AioServer:
             await context.abort(_CODES[code], content)
         assert isinstance(content, bytes)
         return content
+
+    async def _watch(self, message: bytes, context: Any) -> AsyncIterator[bytes]:
+        """The status at once, and each one that it changes to; the last is NOT_SERVING, when the server ends."""
+        counts = self._stats.calls["Watch"]
+        try:
+            service = decode_health(message)
+        except InvalidRequest as error:
+            counts[INVALID_ARGUMENT] = counts.get(INVALID_ARGUMENT, 0) + 1
+            await context.abort(_CODES[INVALID_ARGUMENT], str(error))
+        if self._watches >= GRPC_WATCHES_MAX:
+            counts[RESOURCE_EXHAUSTED] = counts.get(RESOURCE_EXHAUSTED, 0) + 1
+            await context.abort(_CODES[RESOURCE_EXHAUSTED], f"at most {GRPC_WATCHES_MAX} watches at once")
+        self._watches += 1
+        try:
+            told = None
+            while not self._ending.is_set():
+                status = self._health(service)
+                if status != told:
+                    yield encode_health(status)
+                    told = status
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), self._settings.sweep_s)
+            if told != NOT_SERVING:
+                yield encode_health(NOT_SERVING)
+        finally:
+            self._watches -= 1
+            counts[0] = counts.get(0, 0) + 1
 
     def _vouched(self, context: Any) -> bool:
         given = "".join(str(value) for key, value in context.invocation_metadata() if key == "authorization")

@@ -17,6 +17,7 @@ __all__ = [
     "NOT_SERVING",
     "OK",
     "OVER_LIMIT",
+    "SERVICE_UNKNOWN",
     "SERVING",
     "UINT32_MAX",
     "UNIT_OF_SECONDS",
@@ -37,6 +38,7 @@ OK: Final = 1
 OVER_LIMIT: Final = 2
 SERVING: Final = 1
 NOT_SERVING: Final = 2
+SERVICE_UNKNOWN: Final = 3
 
 UINT32_MAX: Final = 0xFFFF_FFFF
 _US_PER_S: Final = 1_000_000

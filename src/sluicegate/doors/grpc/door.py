@@ -72,7 +72,7 @@ class GrpcDoor:
         else:
             from sluicegate.doors.grpc.aio import AioServer
 
-            self._server = self.connections = AioServer(services.routes, self.settings, self.stats)
+            self._server = self.connections = AioServer(services.routes, self.settings, self.stats, services.health)
             self.protocol_factory = None
 
     async def open(self, address: Address, *, reuse_port: bool = False) -> Listener | AioListener:

@@ -20,6 +20,7 @@ from sluicegate.doors.grpc.answers import Answers, Part
 from sluicegate.doors.grpc.calls import INTERNAL, NOT_FOUND, UNAVAILABLE, Call, Route
 from sluicegate.doors.grpc.codec import (
     NOT_SERVING,
+    SERVICE_UNKNOWN,
     SERVING,
     RateLimitRequest,
     decode_health,
@@ -119,10 +120,17 @@ class Services:
     def check_health(self, message: bytes, call: Call) -> None:
         """The standard health check; an unknown service is NOT_FOUND."""
         service = decode_health(message)
-        if service not in _HEALTH_NAMES:
+        status = self.health(service)
+        if status == SERVICE_UNKNOWN:
             call.fail(NOT_FOUND, f"no such service: {service[:128]!r}")
             return
-        call.answer(encode_health(SERVING if self._ready()[0] else NOT_SERVING))
+        call.answer(encode_health(status))
+
+    def health(self, service: str) -> int:
+        """The serving status of a service, as the health protocol numbers it."""
+        if service not in _HEALTH_NAMES:
+            return SERVICE_UNKNOWN
+        return SERVING if self._ready()[0] else NOT_SERVING
 
     # ------------------------------------------------------------------ inside
 

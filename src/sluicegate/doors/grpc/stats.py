@@ -7,7 +7,7 @@ from typing import Final
 __all__ = ["METHODS", "OTHER_METHOD", "PHASES", "GrpcStats"]
 
 OTHER_METHOD: Final = "other"
-METHODS: Final = ("ShouldRateLimit", "Check", OTHER_METHOD)
+METHODS: Final = ("ShouldRateLimit", "Check", "Watch", OTHER_METHOD)
 """The method labels: bounded, never a path that a client made up."""
 
 PHASES: Final = ("preface", "request", "write", "idle", "linger", "drain")
