@@ -58,7 +58,8 @@ class RedisStore:
 
     def decide_one(self, request: Request, *, peek: bool = False) -> Answer:
         """Decide one request."""
-        return self._driver.perform(self._calls.decide_one(request, peek=peek))
+        answer = self._driver.quick(request, peek=peek)
+        return self._driver.perform(self._calls.decide_one(request, peek=peek)) if answer is None else answer
 
     def decide_singles(self, charges: Sequence[Charge], *, peek: bool = False) -> tuple[int, list[Single]]:
         """Decide a batch of requests of one charge each. See ``decide``."""

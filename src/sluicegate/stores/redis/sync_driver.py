@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sluicegate.bounds import REDIS_UNDO_DIVISOR
 from sluicegate.errors import StoreError
+from sluicegate.stores.base import Answer, Request
 from sluicegate.stores.redis.calls import Steps, Undo
 from sluicegate.stores.redis.core import Core, closed_error, unsendable
 from sluicegate.stores.redis.faults import CONNECT_ANEW, OF_THE_SERVER
@@ -14,6 +15,7 @@ from sluicegate.stores.redis.link import Link, ReplyError, packed
 from sluicegate.stores.redis.node import Node
 from sluicegate.stores.redis.packing import Command
 from sluicegate.stores.redis.riders import Rider, Words
+from sluicegate.stores.redis.router import SingleRouter
 
 __all__ = ["SyncDriver"]
 
@@ -62,10 +64,67 @@ class _Exchange:
 class SyncDriver:
     """Runs ``Steps`` to their end. Safe from any thread."""
 
-    __slots__ = ("_core",)
+    __slots__ = ("_core", "_only")
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._only: Node | None = None
+        """The server of a store that is one: nothing is to be routed."""
+        if isinstance(core.router, SingleRouter):
+            self._only = core.router.node_of(0)
+
+    def quick(self, request: Request, *, peek: bool) -> Answer | None:
+        """``decide_one`` in its usual course, written out: one server that is up, an idle connection, no rider due.
+
+        None where it is not so, or where the server certainly did nothing: then the steps are performed, which say the same at length.
+        """
+        core, node = self._core, self._only
+        if node is None or core.closed or not (core.subjects.ready and node.breaker.closed and node.links.has_idle):
+            return None
+        began_us = core.clock.monotonic_us()
+        if began_us >= core.riders.next_us:
+            return None
+        try:
+            command = core.packing.decide((request,), peek=peek)
+            data = packed((command.parts(),))
+        except Exception:  # noqa: BLE001
+            # What cannot be sent is told where it is performed.
+            return None
+        reply = self._exchange_one(node, command, data, began_us)
+        if reply is None:
+            return None
+        answers = core.packing.decided((request,), reply, peek=peek).answers
+        if answers is None:
+            return None
+        (answer,) = answers
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    def _exchange_one(self, node: Node, command: Command, data: bytes, began_us: int) -> bytes | None:
+        """The reply to one command; None where it was certainly not done and is to be performed anew. Raises StoreError."""
+        core = self._core
+        deadline_us = began_us + core.timeout_us
+        link = node.links.take(deadline_us)
+        core.stats.calls += 1
+        found: list[Any] = []
+        try:
+            link.send(data, deadline_us, core.clock)
+            link.receive(found, 1, deadline_us, core.clock)
+            (reply,) = found
+            if type(reply) is ReplyError:
+                error = core.after_error(_Sent(0, command, 0), node, reply, began_us)
+                if error is None:
+                    return None
+                link.broken = link.broken or error.code in CONNECT_ANEW
+                raise error
+        except OSError as problem:
+            raise node.lost(began_us, problem) from None
+        finally:
+            node.links.give(link)
+        if not node.breaker.calm:
+            node.breaker.succeeded()
+        return cast("bytes", reply)
 
     def perform(self, steps: Steps[R]) -> R:
         """Send what ``steps`` yields, all within the deadline of one decision."""
