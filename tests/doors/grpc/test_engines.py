@@ -95,12 +95,12 @@ async def test_an_address_in_use(start_door: Start) -> None:
 @pytest.mark.parametrize(
     ("installed", "engine", "expected"),
     [
-        ({"ngh2", "grpc"}, "auto", "ngh2"),
-        ({"grpc"}, "auto", "grpcio"),
-        ({"ngh2", "grpc"}, "grpcio", "grpcio"),
+        ({"ngh2", "grpc_reflection"}, "auto", "ngh2"),
+        ({"grpc_reflection"}, "auto", "grpcio"),
+        ({"ngh2", "grpc_reflection"}, "grpcio", "grpcio"),
         (set(), "auto", "envoy"),
-        ({"grpc"}, "ngh2", "envoy"),
-        ({"ngh2"}, "grpcio", "envoy-grpcio"),
+        ({"grpc_reflection"}, "ngh2", "envoy"),
+        ({"ngh2", "grpc"}, "grpcio", "envoy-grpcio"),
     ],
 )
 def test_choosing(monkeypatch: pytest.MonkeyPatch, installed: set[str], engine: str, expected: str) -> None:

@@ -20,6 +20,7 @@ import grpc
 from sluicegate.bounds import GRPC_WATCHES_MAX
 from sluicegate.doors.grpc.calls import INTERNAL, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAUTHENTICATED, Route
 from sluicegate.doors.grpc.codec import NOT_SERVING, decode_health, encode_health
+from sluicegate.doors.grpc.reflection import add_reflection
 from sluicegate.doors.grpc.service import HEALTH_SERVICE
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.stats import GrpcStats
@@ -89,6 +90,9 @@ class AioServer:
                 address = Address(address.host, probe.getsockname()[1])
         server = grpc.aio.server(options=self._options(reuse_port=reuse_port))
         server.add_generic_rpc_handlers(self._handlers())
+        if self._authorization is None:
+            # With a token the services are nobody's business who does not have it.
+            add_reflection(server)
         try:
             server.add_insecure_port(str(address))
         except RuntimeError as error:

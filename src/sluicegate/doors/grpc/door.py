@@ -26,7 +26,8 @@ __all__ = ["ENGINES", "GrpcDoor", "is_installed"]
 
 AUTO: Final = "auto"
 ENGINES: Final = (AUTO, "ngh2", "grpcio")
-_PACKAGES: Final = {"ngh2": "ngh2", "grpcio": "grpc"}
+_PACKAGES: Final = {"ngh2": "ngh2", "grpcio": "grpc_reflection"}
+"""What shows that an engine's extra is installed: grpcio by itself is in many environments, and its reflection needs it."""
 _EXTRAS: Final = {"ngh2": "envoy", "grpcio": "envoy-grpcio"}
 
 
