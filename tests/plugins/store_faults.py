@@ -282,8 +282,8 @@ def poisoned_key(place: Place) -> Play:
 
     def poison() -> None:
         for key in admin.scan_iter(match="*:closed:*"):
-            admin.delete(key)
-            admin.lpush(key, "poison")
+            # In one step: a check between the two would make the key anew.
+            admin.pipeline(transaction=True).delete(key).lpush(key, "poison").execute()
 
     poison()
     yield None
