@@ -145,11 +145,10 @@ class AsyncCalls(Calls):
             held = self._fallback.handover.begin(plan.charges, live.terms_of, peek=peek)
             if held is not None and held.decided is not None:
                 return self._refused_here(plan, held.decided, peek=peek)
-        answer: Answer | StoreError
-        try:
-            answer = await store.adecide_one(plan.charges, peek=peek or (held is not None and held.probes))
-        except StoreError as error:
-            answer = error
+        # Not ``adecide_one``: each coroutine inside another costs as much as handing the request over.
+        waiter: asyncio.Future[Answer | StoreError] = asyncio.get_running_loop().create_future()
+        store.submit(plan.charges, partial(_land, waiter), peek=peek or (held is not None and held.probes))
+        answer = await waiter
         return self._finish(live, plan, held, answer, peek=peek, receipt=receipt, later=True)
 
     async def acheck_many(self, requests: Iterable[FactsOrKey | tuple[FactsOrKey, int]]) -> list[Decision]:
@@ -222,20 +221,23 @@ class AsyncCalls(Calls):
         """Connect to the store and make it ready, within a second; False where it is not there. In process: True."""
         return True if self._async is None else await self._async.awarm()
 
-    async def alook(self) -> None:
+    async def alook(self, *, suspect: bool = False) -> None:
         """After a failure, ask the store whether it decides again, by a peek that charges nothing and counts nowhere.
 
-        So ``failing_since_us`` tells the truth where nobody asks for decisions. Does nothing where the last call was answered; a
-        store that is still away is no error.
+        So ``failing_since_us`` tells the truth where nobody asks for decisions. Does nothing where the last call was answered, unless
+        the caller has reason to ``suspect`` the store: then a failure is one as of any call. A store that is still away is no error.
         """
         store = self._async
-        if store is None or self.failing_since_us is None:
+        if store is None or (self.failing_since_us is None and not suspect):
             return
         try:
             await store.adecide_one(((_LOOK, "look", 1),), peek=True)
-        except StoreError:
+        except StoreError as error:
+            if self.failing_since_us is None:
+                self._outage.failed(error)
             return
-        self._outage.answered()
+        if self._outage.active:
+            self._outage.answered()
 
     async def aclose(self) -> None:
         """``close`` for coroutines: also the connections made in the running event loop are closed when it returns."""
@@ -333,6 +335,12 @@ async def _aanswer(store: AsyncStore, requests: Sequence[Request], *, peek: bool
         return await store.adecide(requests, peek=peek) if requests else ()
     except StoreError as error:
         return answers_of(error, len(requests))
+
+
+def _land(waiter: asyncio.Future[Answer | StoreError], answer: Answer | StoreError) -> None:
+    """Tell a coroutine, unless it was cancelled and nobody hears of it."""
+    if not waiter.done():
+        waiter.set_result(answer)
 
 
 def _state_of(answer: Answer) -> State | None:

@@ -110,6 +110,11 @@ class Core(Locked):
         """
         if isinstance(answer, StoreError):
             return self._decide_without_store(live, plan, held, answer, peek=peek, receipt=receipt, later=later)
+        if held is None and not (receipt or peek or self._outage.active):
+            # The usual course of what follows, written out.
+            decision = Decision(answer.admitted, plan, answer)
+            self.stats.count(decision)
+            return decision
         self._returned(held, admitted=answer.admitted, peek=peek, later=later)
         if held is not None and held.refusal is not None:
             return self._refused_here(plan, held.refusal, peek=peek)
