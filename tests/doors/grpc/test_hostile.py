@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from ngh2 import NGH2Error
 
 Start = Callable[..., Awaitable[Any]]
 
@@ -201,3 +202,83 @@ async def test_mutilated_streams(door: Any, message: bytes) -> None:
         await client.close()
     assert door.stats.internal_errors == 0
     assert (await (await door.connect()).call(RATE_LIMIT, message)).code == "OK"
+
+
+def not_http2(dice: random.Random) -> list[bytes]:
+    """First bytes of peers that took the wrong port, or that lost their thread, and noise."""
+    head = b"\x03" + bytes(32) + b"\0\0\x02\x13\x01\x01\0\0\0"
+    hello = b"\x16\x03\x01" + (len(head) + 4).to_bytes(2, "big") + b"\x01" + len(head).to_bytes(3, "big") + head
+    return [
+        b"\n", b"\0", hello, b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"POST / HTTP/1.0\r\n\r\n", b"PRI * HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
+        PREFACE + b"GET / HTTP/1.1\r\n\r\n", PREFACE + hello,
+        *(PREFACE[:end] + b"x" for end in range(len(PREFACE))),
+        *(dice.randbytes(dice.randint(1, 200)) for _ in range(100)),
+        *(PREFACE + dice.randbytes(dice.randint(9, 200)) for _ in range(50)),
+        *(BEGIN + dice.randbytes(dice.randint(9, 200)) for _ in range(50)),
+    ]  # fmt: skip
+
+
+async def test_what_is_not_http2_is_the_peers_fault(start_door: Start, message: bytes) -> None:
+    """It is counted, told by a GOAWAY and closed; the loop hears of no fault of ours, and others are answered."""
+    faults: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    door = await start_door(linger_s=0.1)
+    for data in not_http2(random.Random(20_261_201)):
+        seen = door.stats.protocol_errors
+        client = await door.connect(begin=False)
+        await send_all(client, data)
+        if data[:1] != b"P":
+            received = await asyncio.wait_for(read_all(client), 10)
+            assert received.endswith(frame(GOAWAY, 0, 0, bytes(4) + (1).to_bytes(4, "big"))[3:]), data
+            assert door.stats.protocol_errors == seen + 1, data
+        else:
+            # What may be the beginning of a frame is waited for.
+            client.writer.write_eof()
+            await asyncio.wait_for(read_all(client), 10)
+        await client.close()
+        assert faults == [], data
+    assert door.stats.internal_errors == 0
+    assert (await (await door.connect()).call(RATE_LIMIT, message)).code == "OK"
+
+
+async def test_truncated_prefaces_end_quietly(start_door: Start) -> None:
+    """A peer that goes away, or falls silent, within its first bytes costs a connection for a bounded time and no fault."""
+    faults: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    door = await start_door(linger_s=0.1, preface_s=0.1)
+    for end in range(len(BEGIN)):
+        silent, gone = await door.connect(begin=False), await door.connect(begin=False)
+        await send_all(silent, BEGIN[:end])
+        await send_all(gone, BEGIN[:end])
+        await gone.close()
+    async with asyncio.timeout(20):
+        while len(door.door.connections):
+            await asyncio.sleep(0.01)
+    assert faults == []
+    assert door.stats.internal_errors == 0
+
+
+async def test_nothing_is_asked_of_an_engine_that_has_failed(start_door: Start) -> None:
+    """Whoever comes first after nghttp2 has failed, the connection ends with a GOAWAY of our own and no fault."""
+    begin = (
+        lambda protocol: protocol.drain(),
+        lambda protocol: protocol._end_for("preface"),
+        lambda protocol: protocol.resume_writing(),
+        lambda protocol: protocol._end_notice(),
+        lambda protocol: (protocol._reset(1, 0), protocol._flush()),
+    )
+    door = await start_door()
+    for first in begin:
+        seen = door.stats.bytes_out
+        client = await door.connect(begin=False)
+        async with asyncio.timeout(10):
+            while door.stats.bytes_out == seen:
+                await asyncio.sleep(0.001)
+        (protocol,) = [each for each in door.door.connections._live if not each._closing]
+        with pytest.raises(NGH2Error):
+            protocol._connection.receive_data(b"x" * 24)
+        first(protocol)
+        assert (await asyncio.wait_for(read_all(client), 10)).endswith(bytes(7) + b"\x01")
+        await client.close()

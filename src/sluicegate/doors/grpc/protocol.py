@@ -11,11 +11,15 @@ calls that do not end, for answers that are not taken, for silence, and for age.
 The end of a connection, polite: the peer is told that it will end (GOAWAY with the largest stream), a moment later which call was the last,
 and when that is answered the connection is closed. Impolite: nghttp2's GOAWAY, then our side is closed, and what still comes is thrown
 away for a bounded time, because closing with unread bytes would make the kernel send a reset that can destroy the GOAWAY.
+
+nghttp2 may fail: at what is no HTTP/2 at all it does, without a GOAWAY. It then refuses every call but those that look, so nothing is asked of it
+any more (``_failed``), and the GOAWAY is written here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Final, cast
 
@@ -61,6 +65,9 @@ _CONFIGURATION: Final = Configuration(
 _OK_HEAD: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 _OK_TRAILERS: Final = ((b"grpc-status", b"0"),)
 _PREFIX_BYTES: Final = 5
+_GOAWAY: Final = b"\0\0\x08\x07\0\0\0\0\0"
+"""The head of the frame: eight bytes, type 7, on stream 0."""
+_ANY_STREAM: Final = (1 << 31) - 1
 
 _LOG: Final = logging.getLogger("sluicegate.grpc")
 
@@ -93,7 +100,7 @@ class GrpcProtocol(asyncio.Protocol):
     """Reads calls, hands them to the site's routes, writes answers. See the module."""
 
     __slots__ = (
-        "_age_at_s", "_busy", "_calls", "_closed_streams", "_closing", "_connection", "_discarded", "_draining", "_ending", "_flushing",
+        "_age_at_s", "_busy", "_calls", "_closed_streams", "_closing", "_connection", "_discarded", "_draining", "_ending", "_failed", "_flushing",
         "_greeted", "_left", "_last_s", "_loop", "_opened_s", "_paused", "_pending", "_read_head", "_since_s", "_site", "_stuck_at", "_transport", "_until_s",
         "deadline_s",
     )  # fmt: skip
@@ -115,6 +122,8 @@ class GrpcProtocol(asyncio.Protocol):
         self._draining = False
         self._ending = False
         """The peer has been told which call was the last."""
+        self._failed = False
+        """nghttp2 takes and gives nothing any more."""
         self._left = False
         """The peer will begin no more calls."""
         self._pending = 0
@@ -231,7 +240,9 @@ class GrpcProtocol(asyncio.Protocol):
         if self._closing or self._draining:
             return
         self._draining = True
-        self._connection.send_shutdown_notice()
+        # Where the peer ends it too, or nghttp2 has, there is no more to say.
+        with contextlib.suppress(NGH2Error):
+            self._connection.send_shutdown_notice()
         self._flush()
         self._loop.call_later(GRPC_NOTICE_S, self._end_notice)
 
@@ -391,7 +402,8 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _end_for(self, phase: str) -> None:
         self._site.stats.timeouts[phase] += 1
-        self._connection.terminate_connection(ErrorCode.NO_ERROR)
+        with contextlib.suppress(NGH2Error):
+            self._connection.terminate_connection(ErrorCode.NO_ERROR)
         self._finish()
 
     def _end_notice(self) -> None:
@@ -399,12 +411,17 @@ class GrpcProtocol(asyncio.Protocol):
         if self._closing:
             return
         self._ending = True
-        self._connection.send_goaway(ErrorCode.NO_ERROR)
+        with contextlib.suppress(NGH2Error):
+            self._connection.send_goaway(ErrorCode.NO_ERROR)
         self._flush()
 
     def _finish(self) -> None:
         """Write what there is, close our side, and throw away what still comes, for a while."""
         self._write()
+        if self._failed and not self._transport.is_closing():
+            # Which calls were begun cannot be asked any more, so any may have been; before the first settings none was.
+            last = _ANY_STREAM if self._greeted else 0
+            self._send(_GOAWAY + last.to_bytes(4, "big") + ErrorCode.PROTOCOL_ERROR.to_bytes(4, "big"))
         self._closing = True
         self._site.stats.cancelled += len(self._calls)
         self._calls.clear()
@@ -442,7 +459,10 @@ class GrpcProtocol(asyncio.Protocol):
     def _flush(self) -> None:
         self._write()
         connection = self._connection
-        if self._ending and not self._calls and not connection.queued_body_size():
+        if self._failed:
+            self._site.stats.protocol_errors += 1
+            self._finish()
+        elif self._ending and not self._calls and not connection.queued_body_size():
             self._finish()
         elif not (connection.want_read or connection.want_write):
             # One side has ended it: the peer by its GOAWAY, or nghttp2 by its own, for a fault of the peer.
@@ -450,7 +470,16 @@ class GrpcProtocol(asyncio.Protocol):
             self._finish()
 
     def _write(self) -> None:
-        data = self._connection.data_to_send()
+        if self._failed:
+            return
+        try:
+            data = self._connection.data_to_send()
+        except NGH2Error:
+            self._failed = True
+            return
         if data:
-            self._site.stats.bytes_out += len(data)
-            self._transport.write(data)
+            self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        self._site.stats.bytes_out += len(data)
+        self._transport.write(data)
