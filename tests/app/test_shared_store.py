@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Start = Callable[..., Any]
 
 
@@ -76,4 +78,33 @@ def test_a_store_that_is_absent_at_start_is_used_when_it_comes(
     assert events(server).count("store_absent") == 1
     assert ready(server).json()["degraded_since"] is None
     assert "pass" not in server.err.read_text() + server.out.read_text() + detail.text
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("why", ["another key secret", "no cluster"])
+def test_a_store_that_refuses_from_the_start_is_shown_without_traffic(
+    start: Start, rules: Path, servers: Any, require_program: Callable[[str], str], why: str
+) -> None:
+    """Nobody asks for a decision, and within seconds readiness says since when and why, metrics that it fails; also when it is over."""
+    url = servers.empty("redis", require_program).url
+    client = servers.get("redis", require_program("redis-server")).client()
+    client.set("rl1:key_secret", "made:" + "00" * 16)
+    store = f"{url}&key_secret=another-secret-of-it" if why == "another key secret" else f"redis+cluster{url[5:]}"
+    server = start("serve", "--rules", str(rules), "--api", "127.0.0.1:0", "--store", store)
+    until(lambda: ready(server).json()["degraded_since"] is not None)
+    until(lambda: ready(server).json()["degraded_error"] is not None)
+    detail = ready(server).json()
+    assert [each["state"] for each in detail["servers"]] == ["failing"]
+    assert all(each["error"] for each in detail["servers"])
+    metrics = server.client.get(f"{server.url('api')}/metrics").text
+    (up,) = [line for line in metrics.splitlines() if line.startswith("sluicegate_store_up{")]
+    assert up.endswith(" 0.0")
+    assert "sluicegate_store_failing 1.0" in metrics
+    until(lambda: "store_failing" in events(server))
+    if why == "another key secret":
+        client.delete("rl1:key_secret")
+        until(lambda: ready(server).json()["degraded_since"] is None)
+        assert [each["state"] for each in ready(server).json()["servers"]] == ["up"]
+        until(lambda: "store_answers" in events(server))
+    client.close()
     assert server.stop() == 0

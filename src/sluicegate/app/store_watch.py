@@ -53,14 +53,14 @@ class StoreWatch:
             logs.event(logging.WARNING, "store_absent", store=self.address, error=error)
 
     async def keep_watching(self) -> None:
-        """Beat and look, for as long as the process serves; after a failure also whether the store decides again."""
+        """Beat and look, for as long as the process serves; where calls fail, or a server says they would, also whether the store decides."""
         while self._fleet is not None:
             try:
                 await self._fleet.abeat()
                 # A store with a long deadline must not keep the next beat waiting.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
-                        await self._limiter.alook()
+                        await self._limiter.alook(suspect=any(server.state == "failing" for server in self.servers()))
             except Exception:  # noqa: BLE001
                 # A fault of ours must not end the watch; without beats the others only count one process less.
                 logs.LOGGER.exception("store_watch_failed")
@@ -81,7 +81,7 @@ class StoreWatch:
         detail: dict[str, Any] = {"store": self.address}
         if self._fleet is not None:
             servers = self.servers()
-            since_us = [server.since_us for server in servers if server.state == "down"]
+            since_us = [server.since_us for server in servers if server.state in ("down", "failing")]
             if self._limiter.failing_since_us is not None:
                 since_us.append(self._limiter.failing_since_us)
             detail["degraded_since"] = self._time(min(since_us)) if since_us else None

@@ -210,7 +210,8 @@ class AsyncStore(Protocol):
 class ServerHealth(NamedTuple):
     """How one server of a store is, as this process sees it.
 
-    ``state``: "up", "down" (calls fail at once; it is probed) or "unknown" (nothing was asked yet). ``since_us``: monotonic time of the last change.
+    ``state``: "up", "down" (calls fail at once; it is probed), "failing" (the store cannot use it, whatever it answers: another key secret, no
+    cluster) or "unknown" (nothing was asked yet). ``since_us``: monotonic time of the last change.
     ``error``: the last failure's text, None where there was none since it is up.
     """
 

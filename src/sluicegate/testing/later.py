@@ -36,7 +36,7 @@ class LaterStore:
     any order. The synchronous calls are those of the wrapped store.
 
     ``waiting``: answers that are held. ``submitted``: requests given to ``submit`` and ``adecide_one``. ``nodes``, ``state`` ("up", "down",
-    "unknown") and ``error`` are what it says of its fleet and its one server; set them. ``beats`` counts calls of ``abeat``.
+    "failing", "unknown") and ``error`` are what it says of its fleet and its one server; set them. ``beats`` counts calls of ``abeat``.
     """
 
     def __init__(self, store: Store) -> None:

@@ -470,5 +470,5 @@ def test_a_store_that_is_not_ready_says_why(server, stores: Callable[[str], Redi
     assert other.health()[0].error is None
     assert not other.warm()
     (health,) = other.health()
-    assert health.state == "up"
+    assert health.state == "failing"
     assert "another key_secret" in (health.error or "")

@@ -54,6 +54,8 @@ class Core:
         self._beating = Errand("beat", self._send_riders)
         self._problem: StoreError | None = None
         self._problem_us = 0
+        self.problem_since_us = 0
+        """When ``problem`` came up, by the monotonic clock."""
 
     @property
     def ready(self) -> bool:
@@ -104,7 +106,10 @@ class Core:
                 self._send_alone(self.subjects, deadline_us)
             self._problem = None
         except StoreError as error:
-            self._problem, self._problem_us = error, self.clock.monotonic_us()
+            self._problem_us = self.clock.monotonic_us()
+            if self._problem is None:
+                self.problem_since_us = self._problem_us
+            self._problem = error
 
     # ------------------------------------------------------------------ riders
 

@@ -141,10 +141,16 @@ class RedisStore:
         await self._async.beat()
 
     def health(self) -> Sequence[ServerHealth]:
-        """One entry per server known; of servers that say nothing against themselves, ``error`` says why the store is not ready all the same."""
-        problem = self._core.problem
-        found = [node.health() for node in self._core.router.nodes()]
-        return found if problem is None else [one if one.error else one._replace(error=problem) for one in found]
+        """One entry per server known; those that are not down are "failing" while the store is not ready, and ``error`` says why."""
+        core = self._core
+        problem, since_us = core.problem, core.problem_since_us
+        found = [node.health() for node in core.router.nodes()]
+        if problem is None:
+            return found
+        return [
+            one if one.state == "down" else ServerHealth(one.address, "failing", since_us, one.error or problem)
+            for one in found
+        ]
 
     def key(self, counter: Counter, subject: str) -> str:
         """The key under which a counter is kept; connects where the secret is not known yet."""
