@@ -34,7 +34,11 @@ def test_memory(url: str, max_counters: int) -> None:
     [
         ("redis+cluster://user:secret@h:7000,[::1]:7001/1", "only database 0"),
         ("redis+sentinel://user:secret@h:26379", "needs the name of the service"),
-        ("redis+clutser://user:secret@h", "'redis+clutser'"),
+        ("redis+clutser://user:secret@h", "'redis+clutser' (did you mean redis+cluster://?)"),
+        ("redi://user:secret@h", "'redi' (did you mean redis://?); want memory://, embedded://, redis://"),
+        ("valky://h", "did you mean valkey://?"),
+        ("embeded://", "did you mean embedded://?"),
+        ("embedded://", "is started by a server"),
         ("postgres://host/db", "'postgres'"),
         ("memory", "want memory://"),
         ("", "want memory://"),
@@ -56,3 +60,13 @@ def test_what_is_refused(url: str, words: str) -> None:
     assert words in str(caught.value)
     assert "secret" not in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+def test_every_scheme_is_named() -> None:
+    """Whoever misspells a scheme, or gives none, reads all that there are."""
+    for url in ("redi://x", "", "memory://["):
+        with pytest.raises(ConfigurationError) as caught:
+            open_store(url, ManualClock())
+        for scheme in ("memory", "embedded", "redis", "rediss", "redis+unix", "redis+cluster", "redis+sentinel"):
+            assert f"{scheme}://" in str(caught.value)
+        assert "valkey in the place of redis" in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from urllib.parse import parse_qsl, urlsplit
 
 from sluicegate.bounds import MEMORY_COUNTERS_MAX
@@ -20,6 +21,12 @@ _REDIS = frozenset(
 )  # fmt: skip
 """The same with ``valkey`` in the place of ``redis`` are known too."""
 
+_EMBEDDED = "embedded"
+_KNOWN = (
+    "memory://, embedded://, redis://, rediss://, redis+unix://, redis+cluster://, rediss+cluster://, redis+sentinel://, "
+    "rediss+sentinel://, or valkey in the place of redis"
+)
+
 
 def open_store(url: str, clock: Clock, *, warm: bool = True) -> Store:
     """The store that ``url`` names.
@@ -37,12 +44,22 @@ def open_store(url: str, clock: Clock, *, warm: bool = True) -> Store:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise ConfigurationError(f"store: not a URL ({error}); want memory:// or redis://") from None
+        raise ConfigurationError(f"store: not a URL ({error}); want {_KNOWN}") from None
+    if parts.scheme == _EMBEDDED:
+        raise ConfigurationError("store: embedded:// is started by a server (up, serve, gateway), and only there")
     if parts.scheme != "memory":
-        raise ConfigurationError(f"store: want memory:// or redis://, got a URL with the scheme {parts.scheme!r}")
+        raise ConfigurationError(f"store: {_no_scheme(parts.scheme)}; want {_KNOWN}")
     if parts.netloc or parts.path.strip("/") or parts.fragment:
         raise ConfigurationError("store: memory:// takes no host, path or fragment, only ?max_counters=N")
     return MemoryStore(clock, max_counters=_max_counters(parts.query))
+
+
+def _no_scheme(scheme: str) -> str:
+    if not scheme:
+        return "a URL without a scheme"
+    known = ["memory", _EMBEDDED, *sorted(_REDIS), *sorted(name.replace("redis", "valkey", 1) for name in _REDIS)]
+    near = get_close_matches(scheme, known, n=1)
+    return f"no such scheme {scheme!r}" + (f" (did you mean {near[0]}://?)" if near else "")
 
 
 def _open_redis(url: str, clock: Clock, *, warm: bool) -> Store:
