@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -246,8 +247,66 @@ def test_port_in_use(start: Start, rules: Path) -> None:
         taken.listen()
         address = "{}:{}".format(*taken.getsockname())
         server = start("serve", "--rules", str(rules), "--api", address, ready=False)
-        assert refusal(server) == f"sluicegate: cannot listen on {address}: the address is in use\n"
+        assert refusal(server) == f"sluicegate: --api: cannot listen on {address}: the address is in use\n"
     assert server.out.read_text() == ""
+
+
+@pytest.mark.parametrize("flag", ["gateway", "api", "grpc"])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_socket_in_use(start: Start, rules: Path, tmp_path: Path, flag: str, workers: str) -> None:
+    """Whichever listener cannot be opened, on a Unix socket too, its flag is named; one that was asked for is not left out."""
+    path = tmp_path / "taken.sock"
+    with socket.socket(socket.AF_UNIX) as taken:
+        taken.bind(str(path))
+        taken.listen()
+        addresses = {"gateway": "127.0.0.1:0", "api": "127.0.0.1:0", "grpc": "127.0.0.1:0", flag: f"unix:{path}"}
+        listeners = [word for name, address in addresses.items() for word in (f"--{name}", address)]
+        server = start("up", *listeners, "--rules", str(rules), "--workers", workers, ready=False)
+        assert refusal(server) == f"sluicegate: --{flag}: cannot listen on unix:{path}: the address is in use\n"
+
+
+def test_health_in_use(start: Start, rules: Path) -> None:
+    """The listener for health has its flag named too."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = "{}:{}".format(*taken.getsockname())
+        arguments = ("--gateway", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9", "--health", address)
+        server = start("gateway", *arguments, "--rules", str(rules), ready=False)
+        assert refusal(server) == f"sluicegate: --health: cannot listen on {address}: the address is in use\n"
+
+
+@pytest.fixture
+def default_taken() -> Iterator[None]:
+    """Somebody listens where ``up`` would open gRPC: this test, or whoever was there before."""
+    with socket.socket() as taken:
+        try:
+            taken.bind(("127.0.0.1", 8082))
+            taken.listen()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        yield
+
+
+@pytest.mark.usefixtures("default_taken")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_default_of_grpc_in_use(start: Start, rules: Path, workers: str) -> None:
+    """A listener that nobody asked for does not stop the others: one line says that it is not there and how to choose another."""
+    listeners = ("--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0")
+    server = start("up", *listeners, "--rules", str(rules), "--workers", workers)
+    said = [line for line in server.out.read_text().splitlines() if line.startswith("grpc")]
+    assert said == ["grpc: 127.0.0.1:8082 is in use, not opened; --grpc HOST:PORT chooses another, --grpc off none"]
+    assert "sluicegate_grpc_" not in httpx.get(f"{server.url('api')}/metrics").text
+    assert server.stop() == 0
+
+
+@pytest.mark.usefixtures("default_taken")
+def test_the_same_address_asked_for(start: Start, rules: Path) -> None:
+    """Who names the address that is the default means it: in use, it ends the start."""
+    listeners = ("--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--grpc", "127.0.0.1:8082")
+    server = start("up", *listeners, "--rules", str(rules), ready=False)
+    assert refusal(server) == "sluicegate: --grpc: cannot listen on 127.0.0.1:8082: the address is in use\n"
 
 
 @pytest.mark.parametrize(

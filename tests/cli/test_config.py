@@ -37,6 +37,7 @@ def test_defaults(sluicegate: Run, served: list[Settings]) -> None:
             api=Address("127.0.0.1", 8081),
             grpc=Address("127.0.0.1", 8082),
             not_built=("control",),
+            grpc_by_default=True,
         )
     ]
     assert served[0].demo
@@ -55,6 +56,37 @@ def test_grpc_without_its_extra(sluicegate: Run, served: list[Settings], monkeyp
     assert sluicegate("up").status == 0
     assert sluicegate("up", "--grpc", "127.0.0.1:9").status == 0
     assert [(got.grpc, got.not_installed) for got in served] == [(None, ("grpc",)), (Address("127.0.0.1", 9), ())]
+
+
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_grpc_off(sluicegate: Run, served: list[Settings], monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """``off`` is no listener, by flag, environment or file, also as YAML reads the bare word."""
+    assert sluicegate(command, "--grpc", "off").status == 0
+    for text in ("off", "'off'"):
+        Path("sluicegate.yaml").write_text(f"grpc: {text}\n")
+        assert sluicegate(command).status == 0
+    Path("sluicegate.yaml").write_text("grpc: 127.0.0.1:9\n")
+    assert sluicegate(command).status == 0
+    monkeypatch.setenv("SLUICEGATE_GRPC", "off")
+    assert sluicegate(command).status == 0
+    assert [got.grpc for got in served] == [None, None, None, Address("127.0.0.1", 9), None]
+    assert not any(got.grpc_by_default or got.not_installed for got in served)
+
+
+def test_off_is_for_grpc(sluicegate: Run, served: list[Settings]) -> None:
+    """The other listeners have no such word, in the file either."""
+    Path("sluicegate.yaml").write_text("api: off\n")
+    refused = sluicegate("serve")
+    assert (refused.status, served) == (2, [])
+    assert "api must be text or a number, got False" in refused.err
+
+
+def test_keys_of_another_server(sluicegate: Run, served: list[Settings]) -> None:
+    """A key that is a flag of another serving command only is not used, and the server is to say so; those of other commands are no matter."""
+    Path("sluicegate.yaml").write_text("health: 127.0.0.1:9\ncost: 3\napi: 127.0.0.1:8\nbody-timeout: 1s\n")
+    for command in ("up", "serve"):
+        assert sluicegate(command).status == 0
+    assert [got.unused_keys for got in served] == [("health",), ("health", "body-timeout")]
 
 
 def test_grpc_off_loopback(sluicegate: Run, served: list[Settings]) -> None:

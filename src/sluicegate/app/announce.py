@@ -33,6 +33,11 @@ def announce(
     if settings.not_built:
         lines.append(f"{', '.join(settings.not_built)}: not in this version, not opened")
     lines += [f"{name}: needs the extra 'envoy' (docs/install.md), not opened" for name in settings.not_installed]
+    if settings.grpc is not None and "grpc" not in dict(listeners):
+        lines.append(f"grpc: {settings.grpc} is in use, not opened; --grpc HOST:PORT chooses another, --grpc off none")
+    lines += [
+        f"{key}: in the configuration file, but no flag of this command, not used" for key in settings.unused_keys
+    ]
     if settings.demo and settings.rules is None:
         gateway = dict(listeners)["gateway"]
         lines += ["", "try, in another shell:", *(f"  {line}" for line in tries(gateway, rules_path)), ""]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from sluicegate.app.demo import DemoBackend
 from sluicegate.app.key_sets import KeySets, fetch
@@ -23,7 +24,7 @@ from sluicegate.doors.grpc.door import GrpcDoor
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.http.peers import PEER_PATHS
-from sluicegate.doors.listen import Address, open_listener
+from sluicegate.doors.listen import Address, named, open_listener
 from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
@@ -31,10 +32,12 @@ from sluicegate.stores.urls import open_store
 
 __all__ = ["Application", "Draining", "Listening", "Opener", "Role", "build"]
 
+_PRIVATE: Final = "private"
+
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One listener and what stands behind it."""
+    """One listener and what stands behind it. ``name`` is also that of its flag, but for that of a worker's own socket, which has none."""
 
     name: str
     address: Address
@@ -45,10 +48,11 @@ class Role:
 
     async def open(self, *, reuse_port: bool = False) -> Listening:
         """Open the listener; raises ConfigurationError."""
-        if self.protocol_factory is not None:
-            return await open_listener(self.address, self.protocol_factory, reuse_port=reuse_port)
-        assert self.opener is not None
-        return await self.opener(self.address, reuse_port=reuse_port)
+        with nullcontext() if self.name == _PRIVATE else named(self.name):
+            if self.protocol_factory is not None:
+                return await open_listener(self.address, self.protocol_factory, reuse_port=reuse_port)
+            assert self.opener is not None
+            return await self.opener(self.address, reuse_port=reuse_port)
 
 
 class Draining(Protocol):
@@ -150,7 +154,13 @@ class Application:
             settings=replace(self.settings.serving, api_token=None),
             paths=PEER_PATHS,
         )
-        self.roles.append(Role("private", address, door.protocol_factory, door.connections))
+        self.roles.append(Role(_PRIVATE, address, door.protocol_factory, door.connections))
+
+    def give_up(self, role: Role) -> None:
+        """Go on without this role, which could not be opened and is not needed."""
+        self.roles.remove(role)
+        if role.name == "grpc":
+            self.metrics.grpc = None
 
     def start_gateway(self, upstreams: Sequence[str]) -> None:
         """Compose the gateway in front of these; raises ConfigurationError for a URL that is none."""

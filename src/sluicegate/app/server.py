@@ -24,7 +24,8 @@ from sluicegate.app.settings import Settings
 from sluicegate.app.signals import StopRequests
 from sluicegate.app.workers.fleet import Fleet
 from sluicegate.clock import Clock, SystemClock
-from sluicegate.doors.listen import Address, open_listener
+from sluicegate.doors.listen import Address, is_in_use, open_listener
+from sluicegate.errors import ConfigurationError
 
 __all__ = ["Alone", "Surroundings", "log_loop_fault", "loop_factory", "run_server", "serve"]
 
@@ -136,8 +137,13 @@ async def _listening(
         elif settings.gateway is not None:
             application.start_gateway(settings.upstreams)
         opened: dict[str, Listening] = {}
-        for role in application.roles:
-            opened[role.name] = listeners[role.name] = await surroundings.open(role)
+        for role in tuple(application.roles):
+            try:
+                opened[role.name] = listeners[role.name] = await surroundings.open(role)
+            except ConfigurationError as error:
+                if role.name != "grpc" or not settings.grpc_by_default or not is_in_use(error):
+                    raise
+                application.give_up(role)
         yield {**opened, **listeners}
     finally:
         for listener in listeners.values():

@@ -38,7 +38,8 @@ class Settings:
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
     ``gateway``, ``api``, ``health``, ``grpc``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
     gateway, starts the demo backend. ``not_built``: roles that were asked for and are not in this version;
-    ``not_installed``: those that need an extra which is not there. ``calling``: the gRPC listener's settings; ``grpc_engine``: what
+    ``not_installed``: those that need an extra which is not there. ``grpc_by_default``: nobody named ``grpc``, so that it is left
+    out where somebody else listens there. ``unused_keys``: what the configuration file holds for servers of another command. ``calling``: the gRPC listener's settings; ``grpc_engine``: what
     speaks HTTP/2 there, see ``GrpcDoor``.
     ``authz_nginx_deny_status``: the status with which ``/authz/nginx`` refuses.
     ``retry_jitter_s``: refused clients are told to come back up to this many whole seconds later than they may.
@@ -69,6 +70,8 @@ class Settings:
     log_format: str = "auto"
     not_built: tuple[str, ...] = ()
     not_installed: tuple[str, ...] = ()
+    grpc_by_default: bool = False
+    unused_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.workers <= WORKERS_MAX:

@@ -25,6 +25,7 @@ __all__ = [
     "AddressType",
     "DurationType",
     "Group",
+    "ListenerType",
     "NumberType",
     "config_option",
     "flag",
@@ -50,6 +51,13 @@ class AddressType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
             return Address.parse(str(value))
         except ConfigurationError as error:
             self.fail(str(error), param, ctx)
+
+
+class ListenerType(AddressType):
+    """An address, or ``off``: no listener, None. YAML reads a bare ``off`` as false, which is taken for it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address | None:  # type: ignore[override]
+        return None if value is False or value == "off" else super().convert(value, param, ctx)
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg]  # not generic in all releases we accept
@@ -144,6 +152,9 @@ def _use_config(ctx: click.Context, _param: click.Parameter, value: Path | None)
         _check_value(path, key, content, known[key])
     ctx.default_map = {known[key].name or key: content for key, content in given.items() if content is not None}
     ctx.meta["sluicegate.config"] = str(path)
+    ctx.meta["sluicegate.unused"] = [
+        key for key in given if known[key].name not in {each.name for each in ctx.command.params}
+    ]
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
@@ -174,7 +185,8 @@ def _check_value(path: Path, key: str, content: Any, parameter: click.Option) ->
         raise ConfigurationError(f"{path}: {key} must be true or false, got {content!r}")
     if any(item is not None and not isinstance(item, str | int | float) for item in items):
         raise ConfigurationError(f"{path}: {key} must be text or a number, got {content!r}")
-    if not parameter.is_flag and isinstance(content, bool):
+    is_off = content is False and isinstance(parameter.type, ListenerType)
+    if not parameter.is_flag and isinstance(content, bool) and not is_off:
         raise ConfigurationError(f"{path}: {key} must be text or a number, got {content!r}")
 
 

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from sluicegate.app.run import run
 from sluicegate.app.settings import Settings, default_store
-from sluicegate.cli.options import AddressType, DurationType, config_option, flag, option
+from sluicegate.cli.options import AddressType, DurationType, ListenerType, config_option, flag, option
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.grpc.door import ENGINES, is_installed
 from sluicegate.doors.grpc.settings import GrpcSettings
@@ -103,6 +103,10 @@ def _all_of(*decorators: Callable[[Any], Any]) -> Callable[[Function], Function]
 
 def _address(name: str, default: str | None, help: str) -> Callable[[Function], Function]:  # noqa: A002
     return option(name, type=_ADDRESS, default=default, metavar="HOST:PORT", help=help)
+
+
+def _grpc_address(default: str | None, help: str) -> Callable[[Function], Function]:  # noqa: A002
+    return option("grpc", type=ListenerType(), default=default, metavar="HOST:PORT|off", help=help)
 
 
 def _common_options() -> Callable[[Function], Function]:
@@ -199,7 +203,7 @@ def _grpc_options() -> Callable[[Function], Function]:
 @_common_options()
 @_address("gateway", "127.0.0.1:8080", "Listener of the gateway.")
 @_api_options()
-@_address("grpc", "127.0.0.1:8082", "Listener of Envoy's rate limit service.")
+@_grpc_address("127.0.0.1:8082", "Listener of Envoy's rate limit service; off: none.")
 @_grpc_options()
 @_address("control", "127.0.0.1:8090", "Listener of the rules service (not in this version: not opened).")
 @option(
@@ -214,14 +218,14 @@ def up(control: Address, **values: Any) -> int:
     del control
     asked = click.get_current_context().get_parameter_source("grpc") is not ParameterSource.DEFAULT
     if asked or is_installed():
-        return run(_settings(values, not_built=("control",)))
+        return run(_settings(values, not_built=("control",), grpc_by_default=not asked))
     return run(_settings({**values, "grpc": None}, not_built=("control",), not_installed=("grpc",)))
 
 
 @click.command()
 @_common_options()
 @_api_options()
-@_address("grpc", None, "Listener of Envoy's rate limit service; without it there is none.")
+@_grpc_address(None, "Listener of Envoy's rate limit service; without it there is none.")
 @_grpc_options()
 def serve(**values: Any) -> int:
     """Run the decision API only, over HTTP and, with --grpc, for Envoy."""
@@ -239,7 +243,20 @@ def gateway(**values: Any) -> int:
     return run(_settings(values))
 
 
-def _settings(values: dict[str, Any], not_built: tuple[str, ...] = (), not_installed: tuple[str, ...] = ()) -> Settings:
+def _unused_keys() -> tuple[str, ...]:
+    """What the configuration file holds for another of the commands that serve; the other commands' keys are no mistake."""
+    ctx = click.get_current_context()
+    flags = {each.name for command in (up, serve, gateway) for each in command.params}
+    return tuple(key for key in ctx.meta.get("sluicegate.unused", ()) if key.replace("-", "_") in flags)
+
+
+def _settings(
+    values: dict[str, Any],
+    not_built: tuple[str, ...] = (),
+    not_installed: tuple[str, ...] = (),
+    *,
+    grpc_by_default: bool = False,
+) -> Settings:
     def made(kind: Callable[..., T], *tables: tuple[tuple[str, str, str], ...]) -> T:
         flags = {field: name for table in tables for name, field, _ in table}
         places = {field: name.replace("-", "_") for field, name in flags.items()}
@@ -274,4 +291,6 @@ def _settings(values: dict[str, Any], not_built: tuple[str, ...] = (), not_insta
         log_format=values["log_format"],
         not_built=not_built,
         not_installed=not_installed,
+        grpc_by_default=grpc_by_default,
+        unused_keys=_unused_keys(),
     )

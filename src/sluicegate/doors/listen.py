@@ -9,7 +9,7 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from sluicegate.bounds import LISTEN_BACKLOG, PORT_MAX, UNIX_PATH_BYTES_MAX
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["Address", "Listener", "adopt_listener", "bind", "open_listener"]
+__all__ = ["Address", "Listener", "adopt_listener", "bind", "is_in_use", "named", "open_listener"]
 
 _FORMS = "use HOST:PORT, [IPV6]:PORT or unix:PATH"
 
@@ -139,6 +139,20 @@ async def bind(address: Address, *, reuse_port: bool = False) -> socket.socket:
         raise ConfigurationError(f"cannot listen on {address}: {_reason(error)}") from error
     except UnicodeError as error:  # raised by the resolver for a name that DNS cannot hold
         raise ConfigurationError(f"cannot listen on {address}: the host is no name that DNS can hold") from error
+
+
+def is_in_use(error: ConfigurationError) -> bool:
+    """Whether a listener could not be opened because somebody else listens there."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+
+
+@contextlib.contextmanager
+def named(flag: str) -> Iterator[None]:
+    """Put ``--flag:`` before what a ConfigurationError says, whose cause stays."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--{flag}: {error}") from error.__cause__
 
 
 async def _listen(

@@ -47,6 +47,8 @@ SETTINGS = Settings(
     log_format="json",
     not_built=("control",),
     not_installed=("grpc",),
+    grpc_by_default=True,
+    unused_keys=("upstream",),
 )
 
 

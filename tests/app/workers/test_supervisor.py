@@ -208,7 +208,7 @@ def test_address_of_another_server(start: Start, rules: Path) -> None:
         taken.listen()
         address = "{}:{}".format(*taken.getsockname())
         server = start("serve", "--workers", "2", "--rules", str(rules), "--api", address, ready=False)
-        assert refusal(server) == f"sluicegate: cannot listen on {address}: the address is in use"
+        assert refusal(server) == f"sluicegate: --api: cannot listen on {address}: the address is in use"
 
 
 def test_stop_during_the_start(start: Start, watch: Any, rules: Path) -> None:

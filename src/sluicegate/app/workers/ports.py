@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from sluicegate.doors.listen import Address, bind
+from sluicegate.doors.listen import Address, bind, is_in_use, named
+from sluicegate.errors import ConfigurationError
 
 __all__ = ["Ports", "remove_socket"]
 
@@ -26,12 +27,22 @@ class Ports:
         self.sockets: dict[str, socket.socket] = {}
         self._closing = contextlib.ExitStack()
 
-    async def take(self, wanted: Mapping[str, Address | None], backlog: int) -> None:
-        """Take these; raises ConfigurationError that names the address and the reason."""
+    async def take(self, wanted: Mapping[str, Address | None], backlog: int, spared: Collection[str] = ()) -> None:
+        """Take these; raises ConfigurationError that names the flag, the address and the reason.
+
+        ``spared``: roles that are left out where somebody else listens on their address.
+        """
         for name, address in wanted.items():
             if address is None:
                 continue
-            held = self._closing.enter_context(await bind(address))
+            try:
+                with named(name):
+                    bound = await bind(address)
+            except ConfigurationError as error:
+                if name in spared and is_in_use(error):
+                    continue
+                raise
+            held = self._closing.enter_context(bound)
             if address.path is not None:
                 self.sockets[name] = held
                 held.listen(backlog)

@@ -92,7 +92,7 @@ class Supervisor:
         self._directory = directory.path
         self._stack.callback(self._ports.close)
         wanted = {"gateway": given.gateway, "api": given.api, "health": given.health, "grpc": given.grpc}
-        await self._ports.take(wanted, LISTEN_BACKLOG)
+        await self._ports.take(wanted, LISTEN_BACKLOG, ("grpc",) if given.grpc_by_default else ())
         demo = await self._open_demo()
         store = await self._open_store()
         found = self._ports.addresses.get
