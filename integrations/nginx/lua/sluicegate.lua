@@ -6,7 +6,8 @@
 --   header_filter_by_lua_block { require("sluicegate").headers() }
 --
 -- What it cannot decide by itself (see `ask` in the rule set's document; paths with several readings; credentials) the server decides.
--- So does it while Redis cannot be reached. Where neither can be, rules that fail closed refuse, and for the others `on_failure` holds.
+-- So does it while Redis cannot be reached. Where neither can be, rules that fail closed refuse, and for the others `on_failure` holds; but what is
+-- written so that only the server can read it is refused then, or its spelling would be a way around every rule.
 
 local answers = require "sluicegate.answers"
 local denials = require "sluicegate.denials"
@@ -88,8 +89,9 @@ local function refuse_unreached(names)
   return refuse(503, { ["Retry-After"] = "1" }, "application/problem+json", answers.out_of_reach(names))
 end
 
--- Neither Redis nor the server. `charges` nil: whose rules they are is not known, so those of all count.
-local function fail(ruleset, charges)
+-- Neither Redis nor the server. `charges` nil: whose rules they are is not known, so those of all count. `unread`: because of how the request is
+-- written, which its client chooses.
+local function fail(ruleset, charges, unread)
   local names = {}
   if charges then
     for _, charge in ipairs(charges) do
@@ -100,7 +102,7 @@ local function fail(ruleset, charges)
   elseif ruleset then
     names = ruleset.closed
   end
-  if #names > 0 or settings.on_failure == "closed" then
+  if #names > 0 or settings.on_failure == "closed" or (unread and ruleset.enforces) then
     return refuse_unreached(names)
   end
   return pass {}
@@ -123,7 +125,7 @@ end
 
 local function ask(ruleset, facts, charges)
   if dict:get("down:server") then
-    return fail(ruleset, charges)
+    return fail(ruleset, charges, facts.unread)
   end
   local target = ngx.var.request_uri
   target = string.find(target, "^[/*]") and target or "/" .. target
@@ -132,7 +134,7 @@ local function ask(ruleset, facts, charges)
   if not answer or status == 401 or status == 404 or (status >= 500 and status ~= 503) then
     dict:set("down:server", true, DOWN_S)
     ngx.log(ngx.ERR, "sluicegate: the server gave no decision: ", err or "status " .. status)
-    return fail(ruleset, charges)
+    return fail(ruleset, charges, facts.unread)
   elseif status == 200 then
     return pass(rate_fields(ruleset.document, answer))
   end
@@ -141,8 +143,9 @@ end
 
 -- ---------------------------------------------------------------- facts and charges
 
+-- The fields that rules look at; whether they are ASCII; and whether there is no credential among them.
 local function header_facts(document)
-  local found, sure = {}, true
+  local found, ascii, anonymous = {}, true, true
   if next(document.wanted) then
     local given = ngx.req.get_headers(0)
     for name in pairs(document.wanted) do
@@ -152,20 +155,20 @@ local function header_facts(document)
       elseif value == true then
         value = ""
       end
-      sure = sure and not (value and string.find(value, "[\128-\255]"))
+      ascii = ascii and not (value and string.find(value, "[\128-\255]"))
       found[name] = value
     end
   end
   for _, name in ipairs(document.identity.secrets) do
-    sure = sure and not found[name]
+    anonymous = anonymous and not found[name]
   end
-  return found, sure
+  return found, ascii, anonymous
 end
 
 -- What is known of the request, and whether that is all that the server would know. `given`: what nginx vouches for.
 local function facts_of(ruleset, given)
   local document = ruleset.document
-  local headers, sure = header_facts(document)
+  local headers, ascii, sure = header_facts(document)
   local identity, target = document.identity, ngx.var.request_uri
   local facts = {
     method = ngx.req.get_method(), headers = headers,
@@ -183,7 +186,8 @@ local function facts_of(ruleset, given)
       sure = sure and ngx.re.find(value, ORDINARY, "jo") ~= nil
     end
   end
-  return facts, sure and facts.path ~= nil and not (host and string.find(host, "[\128-\255]"))
+  facts.unread = not ascii or facts.path == nil or (host and string.find(host, "[\128-\255]") ~= nil)
+  return facts, sure and not facts.unread
 end
 
 -- The charges of a request; nil where a rule that may apply is one for the server.

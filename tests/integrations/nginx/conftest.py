@@ -130,7 +130,7 @@ class Nginx:
         path = self.folder / "error.log"
         return path.read_text() if path.exists() else ""
 
-    def get(self, path: str, ip: str = "203.0.113.9", method: str = "GET", **headers: str) -> httpx.Response:
+    def get(self, path: str, ip: str = "203.0.113.9", method: str = "GET", **headers: str | bytes) -> httpx.Response:
         fields = {"X-Real-IP": ip, **{name.replace("_", "-"): value for name, value in headers.items()}}
         return self.client.request(method, path, headers=fields)
 

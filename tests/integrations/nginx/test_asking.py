@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import signal
 from collections.abc import Callable
@@ -149,6 +151,43 @@ def test_the_server_may_be_away(front: Start) -> None:
     assert nginx.get("/login").status_code == 200
     limits.stop()
     assert [nginx.get("/login").status_code for _ in range(3)] == [200, 200, 429]
+
+
+def test_no_spelling_gets_around_a_rule(front: Start) -> None:
+    """Without the server, and Redis there, what only the server can read is refused, though ``on_failure`` is open; the rest is decided."""
+    rules = f"{LOGIN}  - {{name: kinds, match: {{headers: {{X-Kind: bulk}}}}, per: [ip], quota: 3/hour}}\n"
+    nginx, limits = front(rules, edits=QUICK)
+    assert nginx.get("/login").status_code == 200
+    limits.stop()
+    assert [nginx.get("/login").status_code for _ in range(3)] == [200, 200, 429]
+    for path in (
+        "/a/../login",
+        "//login",
+        "/%6cogin",
+        "/login;x",
+        "/./login",
+        "/login/%2e",
+        "/LOGIN%0a",
+        "/l%C3%B6gin",
+    ):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=20)) as connection:
+            for _ in range(2):
+                connection.request("GET", path, headers={"X-Real-IP": "203.0.113.9"})
+                answer = connection.getresponse()
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "1"), (path, nginx.log())
+                assert answer.headers["Content-Type"] == "application/problem+json"
+                answer.read()
+    assert nginx.get("/elsewhere", X_Kind="bulkä".encode()).status_code == 503
+    assert nginx.get("/elsewhere").status_code == 200
+    assert nginx.get("/login", ip="203.0.113.10").status_code == 200
+
+
+def test_rules_in_shadow_refuse_no_spelling(front: Start) -> None:
+    """Where nothing is enforced there is nothing to get around."""
+    nginx, limits = front(LOGIN.replace("quota: 3/hour", "quota: 3/hour, mode: shadow"), edits=QUICK)
+    assert nginx.get("/login").status_code == 200
+    limits.stop()
+    assert nginx.get("/%6cogin").status_code == 200, nginx.log()
 
 
 def test_without_rules_nothing_is_limited(nginx: Start, port_of: Start, url: str, serve: Start, soon: Start) -> None:

@@ -10,7 +10,8 @@ local RETRY_S = 1 -- after a failure a request does not try again for so long
 
 local M = {}
 
--- document, candidates (see match.lua), ip_key (see addresses.lua), text (of a subject in a key; nil while the secret is not known), closed (names of rules)
+-- document, candidates (see match.lua), ip_key (see addresses.lua), text (of a subject in a key; nil while the secret is not known), closed (names of rules),
+-- enforces (some rule is not in shadow)
 local current
 local tag, secret, failed_at
 
@@ -34,23 +35,25 @@ local function prepare(document)
     wanted[name] = nil
   end
   document.wanted = wanted
-  local closed = {}
+  local closed, enforces = {}, false
   for _, rule in ipairs(document.rules) do
     if rule.on_store_failure == "closed" then
       closed[#closed + 1] = rule.name
     end
+    enforces = enforces or rule.ask ~= nil
     local of_tiers = { rule.counters }
     for _, counters in pairs(rule.tiers or {}) do
       of_tiers[#of_tiers + 1] = counters
     end
     for _, counters in pairs(of_tiers) do
       for _, counter in ipairs(counters) do
+        enforces = enforces or not counter.shadow
         counter.form = ngx.decode_base64(counter.form)
       end
     end
   end
   return {
-    document = document, candidates = match.candidates(document.rules), closed = closed,
+    document = document, candidates = match.candidates(document.rules), closed = closed, enforces = enforces,
     ip_key = addresses.keys(document.identity.ipv4_prefix, document.identity.ipv6_prefix),
   }
 end
