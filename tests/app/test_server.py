@@ -425,3 +425,16 @@ def test_full_pipe_for_the_log_stops_nothing(rules: Path) -> None:
         process.stdout.close()
         os.close(reading)
         os.close(writing)
+
+
+def test_a_key_that_is_not_used(start: Start, rules: Path, tmp_path: Path) -> None:
+    """What the configuration file holds for a server of another command is said in a line, with several workers too."""
+    file = tmp_path / "flags.yaml"
+    file.write_text("health: 127.0.0.1:0\ngrpc: off\n")
+    for workers in ("1", "2"):
+        arguments = ("--config", str(file), "--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--rules", str(rules))
+        server = start("up", *arguments, "--workers", workers)
+        said = server.out.read_text().splitlines()
+        assert "health: in the configuration file, but no flag of this command, not used" in said
+        assert not any(line.startswith("grpc") for line in said)
+        assert server.stop() == 0
