@@ -213,6 +213,11 @@ class Lane:
     def received(self, link: AsyncLink, replies: list[Any]) -> None:
         """Replies came, in the order of what is in flight."""
         inflight = self._inflight
+        if self._waiting and self._may_go_on(replies):
+            # The server decides what is in line while those are told that were before them.
+            landed, self._inflight = inflight, deque()
+            self._flush()
+            inflight = landed
         healthy = True
         for reply in replies:
             if not inflight:
@@ -227,11 +232,21 @@ class Lane:
             return
         if healthy and not self._node.breaker.calm:
             self._node.breaker.succeeded()
-        if not inflight:
+        if not self._inflight:
             if self._leave:
                 self._hang_up()
             if self._waiting:
                 self._flush()
+
+    def _may_go_on(self, replies: list[Any]) -> bool:
+        """Whether these are all the replies that are due, and all are answers: no rider's, and nothing that is to be sent again before what is in line."""
+        inflight, is_answer = self._inflight, self._core.packing.is_answer
+        return (
+            len(replies) == len(inflight)
+            and not self._leave
+            and all(type(outbound) is Batch for outbound in inflight)
+            and all(is_answer(reply) for reply in replies)
+        )
 
     def _land(self, outbound: Outbound, reply: Any) -> bool:
         """Take one reply; False where it speaks against the server."""

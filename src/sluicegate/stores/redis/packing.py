@@ -138,6 +138,11 @@ class Packing:
             arguments.append(row((now_us, hold_ms, int(peek))))
         return Command(DECIDE_ONE, keys, arguments)
 
+    @staticmethod
+    def is_answer(reply: object) -> bool:
+        """Whether the reply to ``decide`` has answers: it is no error, and no command that must be made again."""
+        return type(reply) is bytes and len(reply) > _NOW_BYTES
+
     def decided(self, requests: Sequence[Request], reply: bytes, *, peek: bool = False) -> Decided:
         """What the reply to ``decide`` says."""
         now_us = int.from_bytes(reply[:_NOW_BYTES], "little")
