@@ -19,7 +19,7 @@ __all__ = ["CONTENT_TYPE", "FieldError", "problem", "quota_exceeded", "temporary
 
 CONTENT_TYPE: Final = "application/problem+json"
 
-_REGISTRY: Final = "https://iana.org/assignments/http-problem-types#"
+_PROBLEM_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ def problem(status: int, detail: str, errors: Sequence[FieldError] = (), **membe
 def quota_exceeded(decision: Decision) -> bytes:
     """The body of a 429: which rules refused and, unless waiting is useless, when to come back (``retry-after``, s)."""
     names = [result.rule for result in decision.results if result.refuses]
-    document: dict[str, object] = {"type": f"{_REGISTRY}quota-exceeded", "title": "Quota Exceeded", "status": 429}
+    document: dict[str, object] = {"type": f"{_PROBLEM_TYPES}quota-exceeded", "title": "Quota Exceeded", "status": 429}
     retry_us = decision.retry_after_us
     named = ", ".join(repr(name) for name in names)
     if retry_us is None:
@@ -73,7 +73,7 @@ def temporary_reduced_capacity(decision: Decision) -> bytes:
     names = [result.rule for result in decision.results if result.refuses]
     return msgspec.json.encode(
         {
-            "type": f"{_REGISTRY}temporary-reduced-capacity",
+            "type": f"{_PROBLEM_TYPES}temporary-reduced-capacity",
             "title": "Temporary Reduced Capacity",
             "status": 503,
             "detail": "The counters that decide this request are out of reach for the moment.",

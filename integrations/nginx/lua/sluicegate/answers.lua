@@ -3,7 +3,7 @@
 local cjson = require "cjson.safe"
 
 local ceil, max, min, format = math.ceil, math.max, math.min, string.format
-local REGISTRY = "https://iana.org/assignments/http-problem-types#"
+local PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 
 local M = {}
 
@@ -135,7 +135,7 @@ end
 function M.quota_exceeded(decision)
   local names, named = refusing(decision)
   local problem = {
-    type = REGISTRY .. "quota-exceeded", title = "Quota Exceeded", status = 429,
+    type = PROBLEM_TYPES .. "quota-exceeded", title = "Quota Exceeded", status = 429,
     detail = "This request can never pass: refused by " .. named .. ".", ["violated-policies"] = names,
   }
   local seconds = delta_s(decision)
@@ -149,7 +149,7 @@ end
 -- The body of a 503. `names`: of the rules that refuse; empty where it is nginx's own setting that does.
 function M.out_of_reach(names)
   return cjson.encode {
-    type = REGISTRY .. "temporary-reduced-capacity", title = "Temporary Reduced Capacity", status = 503,
+    type = PROBLEM_TYPES .. "temporary-reduced-capacity", title = "Temporary Reduced Capacity", status = 503,
     detail = "The counters that decide this request are out of reach for the moment.",
     ["violated-policies"] = #names > 0 and names or nil,
   }
