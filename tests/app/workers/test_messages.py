@@ -23,6 +23,7 @@ from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
+from sluicegate.errors import InternalError
 
 SETTINGS = Settings(
     rules=Path("/etc/rüles.yaml"),
@@ -75,3 +76,9 @@ def test_messages_of_a_worker() -> None:
     ready = Ready([("gateway", "http://[::1]:8080"), ("private", "unix:/x")])
     assert from_worker(encode(ready)) == ready
     assert from_worker(encode(Failed("one\ntwo"))) == Failed("one\ntwo")
+
+
+def test_what_has_no_form_is_our_fault() -> None:
+    """A message with a value that cannot be sent is an error of this program that names its type, and nothing is sent."""
+    with pytest.raises(InternalError, match="holds a object"):
+        encode(Failed(object()))  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from sluicegate.app.settings import Settings
+from sluicegate.errors import InternalError
 
 __all__ = [
     "Failed",
@@ -66,13 +67,13 @@ FromWorker: TypeAlias = Ready | Failed
 def _encode_other(value: Any) -> str:
     if isinstance(value, Path):
         return str(value)
-    raise NotImplementedError(type(value))
+    raise InternalError(f"a message to a worker holds a {type(value).__name__}, which has no form in JSON")
 
 
 def _decode_other(kind: type, value: Any) -> Any:
     if kind is Path:
         return Path(value)
-    raise NotImplementedError(kind)
+    raise InternalError(f"a message to a worker has a field of the kind {kind!r}, which has no form in JSON")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_encode_other)
