@@ -82,17 +82,12 @@ class Calls(Core):
         live = self._live
         if peek or not plan.charges or not self._enabled or self._outage.active:
             return self._decide(live, plan, peek=peek)
-        # As short as in ``check``.
+        answer: Answer | StoreError
         try:
             answer = self._store.decide_one(plan.charges)
         except StoreError as error:
-            return self._decide_without_store(live, plan, None, error)
-        decision = Decision(answer.admitted, plan, answer)
-        if answer.unanimous and not plan.unidentified:
-            self.stats.allowed += 1
-        else:
-            self.stats.count(decision)
-        return decision
+            answer = error
+        return self._finish(live, plan, None, answer)
 
     def take_back(self, decision: Decision) -> None:
         """Give back what a decision has just charged, for a door that cannot let the request proceed. Never raises, never waits on a loop.

@@ -113,7 +113,10 @@ class Core(Locked):
         if held is None and not (receipt or peek or self._outage.active):
             # The usual course of what follows, written out.
             decision = Decision(answer.admitted, plan, answer)
-            self.stats.count(decision)
+            if answer.unanimous and not plan.unidentified:
+                self.stats.allowed += 1
+            else:
+                self.stats.count(decision)
             return decision
         self._returned(held, admitted=answer.admitted, peek=peek, later=later)
         if held is not None and held.refusal is not None:
