@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import uvloop
 
-from sluicegate.clock import ManualClock
+from sluicegate.clock import ManualClock, SystemClock
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address, Listener, open_listener
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.load import load_rules
+from sluicegate.stores.redis import RedisStore
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
@@ -212,3 +213,27 @@ async def client(server: Server) -> Client:
 def make_request() -> Callable[..., bytes]:
     """Builds a request; see ``request``."""
     return request
+
+
+@pytest.fixture
+async def redis_limiter() -> AsyncIterator[Callable[[str, str], Awaitable[Limiter]]]:
+    """Makes limiters with their counters in a Redis, connected and closed after the test: ``redis_limiter(url, rules)``."""
+    limiters: list[Limiter] = []
+
+    async def make(url: str, rules: str) -> Limiter:
+        clock = SystemClock()
+        limiter = Limiter.from_rules(load_rules(rules, "rules.yaml"), RedisStore(url, clock=clock), clock)
+        limiters.append(limiter)
+        assert await limiter.awarm()
+        return limiter
+
+    yield make
+    for limiter in limiters:
+        await limiter.aclose()
+
+
+@pytest.fixture
+def redis_url(servers: Any, require_program: Callable[[str], str]) -> str:
+    """A Redis with nothing in it, and a deadline that a busy machine keeps."""
+    found: str = servers.empty("redis", require_program).url
+    return found

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import redis
@@ -292,24 +293,18 @@ def poisoned_key(place: Place) -> Play:
     yield None
 
 
-def script_flush(place: Place) -> Play:
+def again_and_again(command: str, every_s: float, place: Place) -> Play:
     server = place.server()
     admin = place.admin(server)
     yield url(server.port, deadline_ms=PATIENT_MS)
-    end = place.repeat(admin.script_flush, 0.02)
+    end = place.repeat(getattr(admin, command), every_s)
     yield None
     end()
     yield None
 
 
-def flush_all(place: Place) -> Play:
-    server = place.server()
-    admin = place.admin(server)
-    yield url(server.port, deadline_ms=PATIENT_MS)
-    end = place.repeat(admin.flushall, 0.2)
-    yield None
-    end()
-    yield None
+script_flush = partial(again_and_again, "script_flush", 0.02)
+flush_all = partial(again_and_again, "flushall", 0.2)
 
 
 def half_open(place: Place) -> Play:

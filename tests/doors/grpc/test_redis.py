@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from sluicegate.clock import SystemClock
 from sluicegate.limiter.limiter import Limiter
-from sluicegate.rules.load import load_rules
-from sluicegate.stores.redis import RedisStore
 
 Start = Callable[..., Awaitable[Any]]
 
@@ -28,27 +25,20 @@ rules:
 
 
 @pytest.fixture
-async def node(start_door: Start) -> AsyncIterator[Start]:
+def node(start_door: Start, redis_limiter: Callable[[str, str], Awaitable[Limiter]]) -> Start:
     """Start a door on a Redis: ``node(url)``."""
-    limiters: list[Limiter] = []
 
     async def node(url: str) -> Any:
-        clock = SystemClock()
-        limiter = Limiter.from_rules(load_rules(RULES, "rules.yaml"), RedisStore(url, clock=clock), clock)
-        limiters.append(limiter)
-        assert await limiter.awarm()
-        return await start_door(limiter=limiter, clock=clock)
+        limiter = await redis_limiter(url, RULES)
+        return await start_door(limiter=limiter, clock=limiter.clock)
 
-    yield node
-    for limiter in limiters:
-        await limiter.aclose()
+    return node
 
 
 @pytest.fixture
-def url(servers: Any, require_program: Callable[[str], str]) -> str:
-    """A Redis with nothing in it, and a deadline that a busy machine keeps."""
-    found: str = servers.empty("redis", require_program).url
-    return found
+def url(redis_url: str) -> str:
+    """A Redis with nothing in it."""
+    return redis_url
 
 
 async def ask(client: Any, pb: Any, *messages: bytes) -> list[Any]:
