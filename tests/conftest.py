@@ -32,10 +32,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 @pytest.fixture
 def require_program() -> Callable[[str], str]:
-    """Give the path of a program, or skip the test with a reason (fail it under ``SLUICEGATE_STRICT=1``)."""
+    """Give the path of a program, or skip the test with a reason (fail it under ``SLUICEGATE_STRICT=1``).
+
+    Programs that came as wheels lie beside the interpreter, and are the ones that the locks name.
+    """
+    folders = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
 
     def require(name: str) -> str:
-        found = shutil.which(name)
+        found = shutil.which(name, path=folders)
         if found is not None:
             return found
         reason = f"needs the program {name!r}, which is not on this machine"

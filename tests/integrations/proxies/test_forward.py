@@ -1,4 +1,4 @@
-"""Caddy and Traefik asking /authz/forward, by the configurations as shipped. Without the programs these tests are skipped."""
+"""Caddy and Traefik asking /authz/forward, by the configurations as shipped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import http.server
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -143,14 +142,12 @@ def rules_of_the_page() -> str:
 
 
 @pytest.fixture
-def setup(tmp_path: Path) -> Iterator[Callable[..., Setup]]:
+def setup(tmp_path: Path, require_program: Callable[[str], str]) -> Iterator[Callable[..., Setup]]:
     """A proxy by the shipped files: ``setup("caddy")``."""
     with contextlib.ExitStack() as stack:
 
         def start(name: str, **options: Any) -> Setup:
-            binary = shutil.which(name)
-            if binary is None:
-                pytest.skip(f"{name} is not on this machine")
+            binary = require_program(name)
             made = Setup(tmp_path, stack, rules_of_the_page())
             made.start(name, binary, **options)
             return made
@@ -207,12 +204,19 @@ def test_traefik_tells_the_backend_only(setup: Callable[..., Setup]) -> None:
     assert "X-RateLimit-Limit" not in answer.headers
 
 
-@pytest.mark.parametrize(("name", "status"), [("caddy", 200), ("caddy closed", 502), ("traefik", 500)])
-@pytest.mark.parametrize("how", ["gone", "silent"])
-def test_fail_mode(setup: Callable[..., Setup], name: str, status: int, how: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "how", "status"),
+    [
+        ("caddy", "gone", 200),
+        ("caddy", "silent", 200),
+        ("caddy closed", "gone", 502),
+        ("caddy closed", "silent", 504),
+        # Where the server is silent Traefik waits for half a minute, which no setting changes.
+        ("traefik", "gone", 500),
+    ],
+)
+def test_fail_mode(setup: Callable[..., Setup], name: str, how: str, status: int) -> None:
     """Without the server Caddy does as its configuration says, and Traefik always refuses."""
-    if name == "traefik" and how == "silent":
-        pytest.skip("Traefik waits for half a minute, and no setting changes that")
     name, _, closed = name.partition(" ")
 
     def edit(text: str) -> str:
@@ -226,7 +230,7 @@ def test_fail_mode(setup: Callable[..., Setup], name: str, status: int, how: str
     else:
         os.kill(proxy.server.pid, signal.SIGSTOP)
     answer = proxy.ask("/api/x")
-    assert answer.status_code == (504 if (status, how) == (502, "silent") else status)
+    assert answer.status_code == status
     assert "X-RateLimit-Limit" not in answer.headers
 
 
