@@ -57,6 +57,16 @@ def test_rules_for_the_application(app: Flask, by_rules: Make) -> None:
     assert get(app, "/", peer="198.51.100.1").headers["X-RateLimit-Remaining"] == "1"
 
 
+def test_an_application_context_that_outlives_requests(app: Flask, by_quota: Make) -> None:
+    """Where a test pushes an application context, each of its requests is still decided, and ``g`` tells of the one being served."""
+    RateLimit(app, limiter=by_quota("2/minute"))
+    app.add_url_rule("/left", "left", lambda: {"remaining": g.rate_limit.remaining})
+    with app.app_context():
+        assert [get(app, "/left").json for _ in range(2)] == [{"remaining": 1}, {"remaining": 0}]
+        refused = get(app, "/left")
+        assert (refused.status_code, refused.headers["X-RateLimit-Remaining"]) == (429, "0")
+
+
 def test_limits_beside_views(app: Flask, by_quota: Make) -> None:
     """A decorated view has a limit of its own; g.rate_limit tells the view; a refusal there costs the application's quota nothing (P10)."""
     limiter = by_quota("10/minute")

@@ -230,7 +230,7 @@ class RateLimit:
         return None
 
     def _after_request(self, response: Response) -> Response:
-        limits: RequestLimits | None = g.get("rate_limit")
+        limits: RequestLimits | None = request.environ.get(ENVIRON_KEY)
         if limits is not None:
             for name, value in self.door.items(limits, response.status_code):
                 response.headers[name] = value
@@ -258,11 +258,11 @@ class RateLimit:
         return _response(self.door.reply(limits))
 
     def _limits(self) -> RequestLimits:
-        limits: RequestLimits | None = g.get("rate_limit")
+        limits: RequestLimits | None = request.environ.get(ENVIRON_KEY)
         if limits is None:
-            limits = request.environ.get(ENVIRON_KEY)
-            if limits is None:
-                limits = request.environ[ENVIRON_KEY] = RequestLimits(environ_facts(self.door, request.environ))
+            limits = request.environ[ENVIRON_KEY] = RequestLimits(environ_facts(self.door, request.environ))
+        # Not whether ``g`` has any: an application context that was pushed by hand has those of the request before.
+        if g.get("rate_limit") is not limits:
             rule = request.url_rule
             if rule is not None and limits.facts.route is None:
                 limits.facts = msgspec.structs.replace(limits.facts, route=rule.rule)
