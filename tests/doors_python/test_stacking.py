@@ -16,6 +16,8 @@ from starlette.routing import Mount, Route
 from sluicegate.algorithms import Outcome
 from sluicegate.clock import ManualClock
 from sluicegate.doors.asgi import RateLimitMiddleware, RequestLimits, limit
+from sluicegate.doors.web.door import Asked
+from sluicegate.doors.web.hold import Holder
 from sluicegate.doors.web.request import merge
 from sluicegate.errors import ConfigurationError, InvalidRequest, RateLimited
 from sluicegate.limiter.limiter import Limiter
@@ -43,6 +45,21 @@ async def test_the_same_limiter_twice_charges_once(by_quota: Make, ask: Ask) -> 
     answers = [await ask(outer, "/in/page") for _ in range(3)]
     assert [answer.headers["X-RateLimit-Remaining"] for answer in answers] == ["19", "18", "17"]
     assert [len(answer.headers.get_list("X-RateLimit-Limit")) for answer in answers] == [1, 1, 1]
+
+
+async def test_a_request_waits_once_for_one_decision(by_quota: Make, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gates that share a leaky bucket hold a request once, on the event loop as in a thread."""
+    taken: list[Holder] = []
+    take = Holder.take
+    monkeypatch.setattr(Holder, "take", lambda holder: taken.append(holder) or take(holder))
+    limiter = by_quota("1000/second burst 5", algorithm="leaky_bucket")
+    app = RateLimitMiddleware(RateLimitMiddleware(Starlette(routes=[Route("/", page)]), limiter), limiter)
+    assert [(await ask(app)).json()["remaining"] for _ in range(3)] == [4, 3, 2]
+    assert len(taken) == 2  # the first one need not wait
+    holder, limits = Holder(), RequestLimits(Facts())
+    for _ in range(3):
+        assert holder.admit(limits, Asked(limiter, limiter, IP, 1)).allowed
+    assert len(taken) == 3
 
 
 async def test_two_limiters_both_apply(by_quota: Make, ask: Ask) -> None:

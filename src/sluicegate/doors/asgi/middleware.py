@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from random import Random
@@ -11,10 +10,9 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from sluicegate.bounds import ASGI_HELD_MAX
-from sluicegate.clock import US_PER_S
 from sluicegate.doors.asgi.exchange import Exchange, HttpExchange, SocketExchange
 from sluicegate.doors.asgi.translate import SCOPE_KEY, App, Receive, Scope, Send, facts_of, innermost
-from sluicegate.doors.refusals import bad_request, too_many_held
+from sluicegate.doors.refusals import bad_request
 from sluicegate.doors.web.callables import awaited
 from sluicegate.doors.web.declared import Limit
 from sluicegate.doors.web.door import Asked, Door
@@ -108,7 +106,7 @@ class RateLimitMiddleware:
                 if asked is not None:
                     decision = limits.decide(*asked)
                     if decision.allowed and decision.delay_us:
-                        await self._hold(limits, asked, decision)
+                        await self.holder.hold(limits, asked, decision)
             else:
                 await self._decide(limits, scope)
         except InvalidRequest as error:
@@ -146,7 +144,7 @@ class RateLimitMiddleware:
             decision = await limits.adecide(*asked)
         else:
             decision = limits.decide(*asked)
-        return await self._hold(limits, asked, decision) if decision.delay_us else decision
+        return await self.holder.hold(limits, asked, decision) if decision.delay_us else decision
 
     async def admit_declared(self, limits: RequestLimits, limit: Limit, scope: Scope, request: Any) -> Decision:
         """Decide a limit beside a route. ``request``: what its functions get."""
@@ -157,19 +155,7 @@ class RateLimitMiddleware:
         if asked.limiter.waits:
             return await self.admit(limits, asked)
         decision = limits.decide(*asked)
-        return await self._hold(limits, asked, decision) if decision.delay_us else decision
-
-    async def _hold(self, limits: RequestLimits, asked: Asked, decision: Decision) -> Decision:
-        if not self.holder.take():
-            refused = too_many_held(decision)
-            limits.replace(asked.owner, refused)
-            await limits.arefund()
-            return refused
-        try:
-            await asyncio.sleep(decision.delay_us / US_PER_S)
-        finally:
-            self.holder.give_back()
-        return decision
+        return await self.holder.hold(limits, asked, decision) if decision.delay_us else decision
 
     async def _refuse(self, exchange: Exchange) -> None:
         if self._on_refused is not None:

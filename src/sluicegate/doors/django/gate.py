@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from sluicegate.clock import US_PER_S
 from sluicegate.doors.django.conf import Configured
 from sluicegate.doors.django.translate import response_of
-from sluicegate.doors.refusals import bad_request, too_many_held
+from sluicegate.doors.refusals import bad_request
 from sluicegate.doors.web.callables import awaited, no_awaitable
 from sluicegate.doors.web.door import Asked
 from sluicegate.doors.web.request import RequestLimits
@@ -36,14 +34,7 @@ async def aadmit(conf: Configured, limits: RequestLimits, asked: Asked) -> HttpR
     except InvalidRequest as error:
         return response_of(bad_request(error))
     if decision.delay_us:
-        if not conf.holder.take():
-            limits.replace(asked.owner, too_many_held(decision))
-            await limits.arefund()
-            return None
-        try:
-            await asyncio.sleep(decision.delay_us / US_PER_S)
-        finally:
-            conf.holder.give_back()
+        await conf.holder.hold(limits, asked, decision)
     return None
 
 

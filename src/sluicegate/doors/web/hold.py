@@ -1,7 +1,8 @@
-"""Requests that a leaky bucket holds in a door that has a thread for each: bounded in number, never spun."""
+"""Requests that a leaky bucket holds, in a thread or on an event loop: bounded in number, never spun, held once for each decision."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 from sluicegate.bounds import WSGI_HELD_MAX
@@ -15,7 +16,7 @@ __all__ = ["Holder"]
 
 
 class Holder:
-    """Decides, and lets a thread wait where a rule says so. ``held_max`` may wait at once; the next ones are refused."""
+    """Decides, and lets a request wait where a rule says so. ``held_max`` may wait at once; the next ones are refused."""
 
     __slots__ = ("_held", "_lock", "held_max")
 
@@ -25,17 +26,30 @@ class Holder:
         self._lock = threading.Lock()
 
     def admit(self, limits: RequestLimits, asked: Asked) -> Decision:
-        """Decide what is asked. Where too many wait the request is refused; its slot in the queue may be lost."""
+        """Decide what is asked, in a thread. Where too many wait the request is refused; its slot in the queue may be lost."""
         decision = limits.decide(*asked)
-        if not decision.delay_us:
+        if not (decision.delay_us and limits.is_first_wait(decision)):
             return decision
         if not self.take():
-            refused = too_many_held(decision)
-            limits.replace(asked.owner, refused)
+            refused = limits.replace(asked.owner, too_many_held(decision))
             limits.refund()
             return refused
         try:
             threading.Event().wait(decision.delay_us / US_PER_S)
+        finally:
+            self.give_back()
+        return decision
+
+    async def hold(self, limits: RequestLimits, asked: Asked, decision: Decision) -> Decision:
+        """Let a request wait on an event loop, as ``decision`` about what was asked says; where too many wait it is refused."""
+        if not limits.is_first_wait(decision):
+            return decision
+        if not self.take():
+            refused = limits.replace(asked.owner, too_many_held(decision))
+            await limits.arefund()
+            return refused
+        try:
+            await asyncio.sleep(decision.delay_us / US_PER_S)
         finally:
             self.give_back()
         return decision

@@ -39,6 +39,7 @@ class RequestLimits:
         "_merged",
         "_names",
         "_pathless",
+        "_waited_for",
         "decisions",
         "facts",
         "origin",
@@ -59,6 +60,7 @@ class RequestLimits:
         self._merged: Decision | None = None
         self._names: dict[Limit, str] = {}
         self._pathless: tuple[Facts, Facts] | None = None
+        self._waited_for: tuple[Decision, ...] = ()
 
     # ------------------------------------------------------------------ what handlers read
 
@@ -165,9 +167,12 @@ class RequestLimits:
             await self.arefund()
         return decision
 
-    def known(self, owner: object) -> Decision | None:
-        """What was decided for ``owner``; None where nothing was."""
-        return self._by_owner.get(owner)
+    def is_first_wait(self, decision: Decision) -> bool:
+        """Whether the request is still to be held for a decision. True once: gates that meet the same decision wait for it once."""
+        if any(met is decision for met in self._waited_for):
+            return False
+        self._waited_for = (*self._waited_for, decision)
+        return True
 
     def name_of(self, limit: Limit) -> str:
         """The rule's name of a limit in this request: its own, else ``limit``, ``limit-2`` … in the order met."""
@@ -186,13 +191,17 @@ class RequestLimits:
             known = self._pathless = (facts, msgspec.structs.replace(facts, path=None))
         return known[1]
 
-    def replace(self, owner: object, decision: Decision) -> None:
-        """Put a refusal of the door itself in the place of what was decided for ``owner``; the charges are still to be refunded."""
+    def replace(self, owner: object, decision: Decision) -> Decision:
+        """Put ``decision``, a refusal of the door itself, in the place of what was decided for ``owner``, and return it.
+
+        The charges are still to be refunded.
+        """
         allowed = self._by_owner[owner]
         limiter = next(limiter for limiter, charged in self._charged if charged is allowed)
         self._by_owner[owner] = self.decisions[self.decisions.index(allowed)] = decision
         self._merged = self.told = None
         self.refused = (limiter, decision)
+        return decision
 
     def _note(self, owner: object, limiter: Limiter, decision: Decision) -> bool:
         """Keep a decision; whether charges are to be given back because of it."""
