@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from sluicegate.algorithms.verdict import Outcome
+from sluicegate.algorithms.verdict import Outcome, Verdict
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.headers import seconds_up
 from sluicegate.doors.problem import CONTENT_TYPE, problem, quota_exceeded, temporary_reduced_capacity
@@ -134,11 +134,16 @@ def delayed(decision: Decision, random: Random, jitter_s: int) -> Decision:
 def too_many_held(decision: Decision) -> Decision:
     """The refusal of a request that a leaky bucket would hold, where as many are held as may be."""
     delay_us = decision.delay_us
-    slowest = max(decision.results, key=lambda result: result.delay_us)
-    refusing = slowest._replace(outcome=Outcome.DENIED, remaining=0, retry_after_us=delay_us, reset_after_us=delay_us)
-    results = tuple(refusing if result is slowest else result for result in decision.results)
-    summary = Summary(Outcome.DENIED, refusing, delay_us, delay_us, 0, "rate", ())
-    return Decision(False, decision.plan, None, decision.degraded, None, summary, results)
+    results, verdicts = list(decision.results), list(decision.summary.verdicts)
+    place = next(at for at, each in enumerate(results) if each.delay_us == delay_us and not each.shadow)
+    results[place] = refusing = results[place]._replace(
+        outcome=Outcome.DENIED, remaining=0, retry_after_us=delay_us, reset_after_us=delay_us, delay_us=0
+    )
+    # Results begin with those that no counter stands behind, verdicts do not; a copy that was pickled has none at all.
+    if verdicts:
+        verdicts[place - len(results)] = Verdict(Outcome.DENIED, 0, delay_us, delay_us)
+    summary = Summary(Outcome.DENIED, refusing, delay_us, delay_us, 0, "rate", tuple(verdicts))
+    return Decision(False, decision.plan, None, decision.degraded, None, summary, tuple(results))
 
 
 def _words(decision: Decision) -> dict[str, str]:

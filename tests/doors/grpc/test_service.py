@@ -318,10 +318,26 @@ async def test_leaky_buckets_are_not_waited_for(bench: Make) -> None:
     assert codes(await services.ask("k=1")) == [OK, OK]
     for _ in range(3):
         answer = await services.ask("k=1")
-        assert answer.overall_code == OVER
+        assert codes(answer) == [OVER, OVER]
+        assert answer.statuses[0].duration_until_reset.seconds == 1
         assert fields(answer)["retry-after"] == "1"
     services.clock.advance(1_000_000)
     assert codes(await services.ask("k=1")) == [OK, OK]
+
+
+async def test_only_the_descriptor_that_would_wait_is_over(bench: Make) -> None:
+    """Of several descriptors the status of each tells of its own rule, also where one would only have to wait."""
+    rules = """
+version: 1
+rules:
+  - {name: queue, match: {domain: edge}, per: [descriptor.q], quota: 1/second burst 5, algorithm: leaky_bucket}
+  - {name: bucket, match: {domain: edge}, per: [descriptor.k], quota: 5/minute}
+"""
+    services = bench(rules)
+    assert codes(await services.ask("q=1", "k=1")) == [OK, OK, OK]
+    answer = await services.ask("q=1", "k=1")
+    assert codes(answer) == [OVER, OVER, OK]
+    assert json.loads(answer.raw_body)["violated-policies"] == ["queue"]
 
 
 async def test_a_body_of_the_rule(bench: Make) -> None:
