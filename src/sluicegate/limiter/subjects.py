@@ -2,7 +2,8 @@
 
 The function is put together once, from parts made for their dimension, so that a request pays for reading one attribute
 and one dict lookup per dimension. A dimension that is not known gives None, never an empty or shared subject; the empty text
-counts as not known.
+counts as not known. Not so in a descriptor: a proxy that makes an entry says that it is there, whatever its client sent, and a client
+that sends an empty field must not be rid of a limit by it.
 """
 
 from __future__ import annotations
@@ -104,7 +105,12 @@ class Subjects:
         return endpoint
 
     def _memo(self, dimension: str) -> PartMemo:
-        return self._memos.setdefault(dimension, PartMemo(dimension))
+        memo = self._memos.get(dimension)
+        if memo is None:
+            memo = PartMemo(dimension, empty_is_known=dimension.startswith("descriptor."))
+            # Threads may make one at the same time; all are to use the same.
+            memo = self._memos.setdefault(dimension, memo)
+        return memo
 
 
 def _static_value(dimension: str, seen: Seen) -> str | None:

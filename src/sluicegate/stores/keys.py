@@ -86,7 +86,7 @@ def counter_key(prefix: str, subject: str) -> str:
 def escape(value: str) -> str:
     """``value`` as it stands in a subject: at most ``SUBJECT_CHARS_MAX`` safe ASCII characters.
 
-    Injective up to SHA-256 collisions. The empty text stays empty; callers treat it as not known.
+    Injective up to SHA-256 collisions. The empty text stays empty; most callers treat it as not known.
     """
     if _SAFE.fullmatch(value):
         return value
@@ -108,18 +108,21 @@ def join_parts(parts: Iterable[str]) -> str:
 class PartMemo(dict[str | None, str | None]):
     """The finished part (``user:8123``) of every value seen of one dimension; None and "" (not known) give None.
 
-    ``memo[value]`` is the whole cost of a known value. ``canonical`` brings a value to its one spelling before it is
-    escaped and may raise; what is no str raises TypeError. A full memo is emptied: the cost of a flood of new values stays one escape each.
+    With ``empty_is_known`` the empty text is a value like any other. ``memo[value]`` is the whole cost of a known value. ``canonical`` brings a
+    value to its one spelling before it is escaped and may raise; what is no str raises TypeError. A full memo is emptied: the cost of a flood of new values stays one escape each.
     """
 
-    __slots__ = ("_canonical", "_prefix")
+    __slots__ = ("_canonical", "_empty_is_known", "_prefix")
 
-    def __init__(self, dimension: str, canonical: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self, dimension: str, canonical: Callable[[str], str] | None = None, *, empty_is_known: bool = False
+    ) -> None:
         self._prefix = _dimension_prefix(dimension)
         self._canonical = canonical
+        self._empty_is_known = empty_is_known
 
     def __missing__(self, value: str | None) -> str | None:
-        if value is None or value == "":
+        if value is None or (value == "" and not self._empty_is_known):
             self[value] = None
             return None
         if not isinstance(value, str):
