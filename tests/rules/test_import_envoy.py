@@ -142,6 +142,8 @@ CANNOT = [
     ("descriptors: [{key: a, limit: 5}]", "descriptors[1].limit: unknown field"),
     ("descriptors: [{value: a}]", "descriptors[1].key: missing"),
     ("descriptors: [{key: a, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}]", "share_threshold: is for values with *"),
+    ("descriptors: [{key: a*, rate_limit: {unit: day, requests_per_unit: 1}}]", "descriptors[1].key: cannot be imported: * in a key"),
+    ("descriptors: [{key: a, rate_limit: {unit: wee\u212a, requests_per_unit: 1}}]", "unit: must be one of"),
     ("descriptors: []", "holds no limit"),
     ("descriptors: {key: a}", "descriptors: expected a list"),
     ("descriptor: []", "descriptor: unknown field (did you mean 'descriptors'?)"),
@@ -173,6 +175,36 @@ def test_what_is_left_out_is_said():
         ("warning", "descriptors[1].value_to_metric"),
     ]
     assert made.text
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "warned"),
+    [
+        ("{key: a, quota_mode: true}", []),
+        ("{key: a, rate_limit: {unit: day, requests_per_unit: 1, replaces: []}}", []),
+        ("{key: a, rate_limit: {unlimited: true, requests_per_unit: 5}}", ["requests_per_unit"]),
+    ],
+)
+def test_what_does_nothing_there_is_no_error(descriptor, warned):
+    """A field that changes no decision there keeps no configuration from being imported."""
+    made = imported(f"domain: d\ndescriptors: [{{key: b, rate_limit: {LIMIT}}}, {descriptor}]\n")
+    assert [p.field.rpartition(".")[2] for p in made.problems] == warned
+    assert made.text
+
+
+def test_rules_that_no_file_may_hold_are_said_at_once():
+    """A configuration whose rules would be too many, or too long, is an error of the import and not of the server's start."""
+    nodes = "".join(f"  - {{key: {'k' * 1000}{n}, rate_limit: {LIMIT}}}\n" for n in range(600))
+    made = imported(f"domain: d\ndescriptors:\n{nodes}")
+    assert made.text == ""
+    assert "cannot be imported: the rules: the file has" in str(made.problems[-1])
+
+
+def test_patterns_that_cannot_meet_are_not_listed():
+    """A rule of a pattern leaves out only those that some value fits too."""
+    nodes = "".join(f"  - {{key: a, value: 'v{n}.*', rate_limit: {LIMIT}}}\n" for n in range(100))
+    rules = load_rules(imported(f"domain: d\ndescriptors:\n{nodes}").text, "x").rules
+    assert [rule.match.entries[0].excluded for rule in rules] == [()] * 100
 
 
 def test_the_page_shows_what_is_made():

@@ -19,13 +19,14 @@ import yaml
 
 from sluicegate.bounds import PER_DIMENSIONS_MAX
 from sluicegate.rules.fields import Block, Place, kind_of, text_of
+from sluicegate.rules.load import check_rules
 from sluicegate.rules.notation import shown
 from sluicegate.rules.problems import Problem, Problems
 from sluicegate.rules.yaml_tree import Item, read_yaml
 
 __all__ = ["Imported", "import_envoy_ratelimit"]
 
-_UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "year")
+_UNITS: Final = {unit.upper(): unit for unit in ("second", "minute", "hour", "day", "week", "month", "year")}
 _NODE: Final = (
     "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
 )  # fmt: skip
@@ -85,10 +86,19 @@ def import_envoy_ratelimit(files: Sequence[tuple[str, bytes]], *, denied_counts:
             _read_domain(root, Place(problems), made)
         found += problems.result()
         errors += problems.errors
-    if not errors and not made.rules:
-        found.append(Problem(files[0][0] if files else "", 0, None, None, "holds no limit, so there are no rules"))
-        errors = 1
-    return Imported("" if errors else _text(made), tuple(found))
+    if errors:
+        return Imported("", tuple(found))
+    text, fault = _text(made), None
+    if not made.rules:
+        fault = "holds no limit, so there are no rules"
+    else:
+        # What a rules file may hold is bounded: said now, and not when the server starts.
+        ruleset, seen = check_rules(text, "the rules")
+        if ruleset is None:
+            fault = f"cannot be imported: {next(each for each in seen if each.severity == 'error')}"
+    if fault is not None:
+        found.append(Problem(files[0][0] if files else "", 0, None, None, fault))
+    return Imported("" if fault else text, tuple(found))
 
 
 def _text(made: _Import) -> str:
@@ -142,6 +152,8 @@ def _read_level(block: Block, place: Place, way: tuple[_Step, ...], domain: str,
         if (key, value) in seen:
             node.add("key", f"{shown(key)} is here twice with this value")
         seen.add((key, value))
+        if "*" in key:
+            node.add("key", "cannot be imported: * in a key stands for other keys there, and a rule names its keys")
         if any(step.key == key for step in way):
             node.add(
                 "key",
@@ -169,12 +181,27 @@ def _before(key: str, value: str | None, nodes: Sequence[tuple[Block, str | None
     if value is not None and "*" not in value:
         return
     others = [other for node, other in nodes if other is not None and _key_of(node) == key]
-    yield from dict.fromkeys(other for other in others if "*" not in other)
+    for other in dict.fromkeys(other for other in others if "*" not in other):
+        if _can_meet(value, other):
+            yield other
     for other in others:
         if other == value:
             return
-        if "*" in other:
+        if "*" in other and _can_meet(value, other):
             yield other
+
+
+def _can_meet(value: str | None, other: str) -> bool:
+    """False where no text fits both, by their beginnings or their ends; None is every value."""
+    if value is None:
+        return True
+    return all(
+        one.startswith(two) or two.startswith(one)
+        for one, two in (
+            (value.partition("*")[0], other.partition("*")[0] if "*" in other else other),
+            (value.rpartition("*")[2][::-1], (other.rpartition("*")[2] if "*" in other else other)[::-1]),
+        )
+    )
 
 
 def _key_of(node: Block) -> object:
@@ -184,7 +211,7 @@ def _key_of(node: Block) -> object:
 
 def _read_limit(node: Block, way: tuple[_Step, ...], domain: str, made: _Import) -> None:
     shadow = node.boolean("shadow_mode", default=False)
-    if node.boolean("quota_mode", default=False):
+    if node.boolean("quota_mode", default=False) and "rate_limit" in node:
         node.add("quota_mode", "cannot be imported: a rule refuses by itself, never only together with all others")
     for name in ("detailed_metric", "value_to_metric", "metadata"):
         if name in node:
@@ -203,21 +230,23 @@ def _read_limit(node: Block, way: tuple[_Step, ...], domain: str, made: _Import)
 
 
 def _quota(limit: Block) -> str | None:
-    if "replaces" in limit:
+    replaces = limit.take("replaces")
+    if replaces is not None and replaces.value != []:
         limit.add("replaces", "cannot be imported: a rule applies whatever other rules do")
     if limit.boolean("unlimited", default=False):
-        for name in ("unit", "requests_per_unit"):
-            if name in limit:
-                limit.add(name, "does not belong to an unlimited limit")
+        if "unit" in limit:
+            limit.add("unit", "does not belong to an unlimited limit")
+        if "requests_per_unit" in limit:
+            limit.warn("requests_per_unit", "does nothing in an unlimited limit")
         return "unlimited"
-    unit = limit.text("unit")
-    if unit is None or unit.lower() not in _UNITS:
-        limit.add("unit", f"must be one of {', '.join(_UNITS)}")
+    unit = _UNITS.get((limit.text("unit") or "").upper())
+    if unit is None:
+        limit.add("unit", f"must be one of {', '.join(_UNITS.values())}")
         return None
     count = limit.integer("requests_per_unit", default=0, least=0, most=_UINT32_MAX)
-    if unit.lower() == "week":
+    if unit == "week":
         limit.warn("unit", "weeks begin on Monday here, and on Thursday there")
-    return f"{count}/{unit.lower()}" if count else "0"
+    return f"{count}/{unit}" if count else "0"
 
 
 def _add_rule(
