@@ -227,6 +227,24 @@ async def test_jitter_spreads_clients(by_quota: Make, ask: Ask, clock: ManualClo
     assert len(waits) > 10
 
 
+@pytest.mark.parametrize("dialect", ["x-ratelimit-epoch", "ietf", "ietf-legacy"])
+async def test_jitter_in_every_dialect(by_quota: Make, ask: Ask, clock: ManualClock, dialect: str) -> None:
+    """Whatever tells of the wait tells of the same one as Retry-After, by the limiter's clock; it is drawn once per request."""
+    app = site(by_quota("1/minute"), headers=dialect, retry_jitter_s=1000, random=Random(7))
+    await ask(app)
+    refused = await ask(app)
+    wait_s = int(refused.headers["Retry-After"])
+    assert 60 < wait_s <= 1060
+    told = {
+        "x-ratelimit-epoch": ("X-RateLimit-Reset", str(clock.now_us() // 1_000_000 + wait_s)),
+        "ietf": ("RateLimit", f'"quota";r=0;t={wait_s}'),
+        "ietf-legacy": ("RateLimit-Reset", str(wait_s)),
+    }
+    name, value = told[dialect]
+    assert refused.headers[name] == value
+    assert refused.json()["retry-after"] == wait_s
+
+
 async def test_a_store_that_fails_is_never_a_500(by_rules: Make, ask: Ask, clock: ManualClock) -> None:
     """P47, P48, P50: without its store the rule's policy decides; only ``closed`` refuses, with 503, and no exception reaches anybody."""
     store = FlakyStore(MemoryStore(clock))

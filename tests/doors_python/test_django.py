@@ -70,6 +70,20 @@ def test_rules_of_the_site(django_site: Site, by_rules: Make) -> None:
     assert "Retry-After" not in first
 
 
+def test_a_refusal_has_no_fields_from_elsewhere(django_site: Site, by_rules: Make) -> None:
+    """What can never pass has neither Reset nor Retry-After, also where the answer of the application's own brings some along."""
+
+    def own(_request: Any, _limits: Any) -> HttpResponse:
+        fields = {"X-RateLimit-Reset": "7", "Retry-After": "3", "X-Own": "kept"}
+        return HttpResponse("no", status=429, headers=fields)
+
+    banned = by_rules("rules: [{name: ban, quota: 0}]")
+    answer = django_site([path("", home)], SLUICEGATE={"LIMITER": banned, "ON_REFUSED": own}).get("/")
+    assert (answer.status_code, answer["X-RateLimit-Limit"], answer["X-Own"]) == (429, "0", "kept")
+    assert "X-RateLimit-Reset" not in answer
+    assert "Retry-After" not in answer
+
+
 async def test_async_sites(django_site: Site, by_rules: Make) -> None:
     """Under ASGI the middleware and async views are awaited; functions of the settings may be coroutine functions."""
 

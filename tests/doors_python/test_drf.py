@@ -89,6 +89,28 @@ def test_a_refusal_by_one_throttle_costs_the_others_nothing(django_site: Site, l
     assert [client.get("/daily/").status_code for _ in range(4)] == [200, 200, 200, 429]
 
 
+def test_jitter(django_site: Site, limiter: Limiter) -> None:
+    """The framework's words and the header fields tell of the same wait, also where a throttle that passes comes after the refusal."""
+
+    class First(RateLimitThrottle):
+        rate = "1/min"
+
+    class Second(RateLimitThrottle):
+        rate = "9/min"
+
+    client = django_site(
+        [path("", view_of(First, Second))],
+        SLUICEGATE={"LIMITER": limiter, "RETRY_JITTER_S": 1_000_000},
+        REST_FRAMEWORK=BASE,
+    )
+    assert client.get("/").status_code == 200
+    refused = client.get("/")
+    wait_s = refused["Retry-After"]
+    assert int(wait_s) >= 60
+    assert refused["X-RateLimit-Reset"] == wait_s
+    assert refused.json()["detail"].endswith(f"Expected available in {wait_s} seconds.")
+
+
 def test_scopes_of_views(django_site: Site, limiter: Limiter, clock: ManualClock) -> None:
     """A view's ``throttle_scope`` names its rate; a view without one is not limited; a sliding log waits as the framework's do."""
 

@@ -67,6 +67,16 @@ def test_an_application_context_that_outlives_requests(app: Flask, by_quota: Mak
         assert (refused.status_code, refused.headers["X-RateLimit-Remaining"]) == (429, "0")
 
 
+def test_a_refusal_has_no_fields_from_elsewhere(app: Flask, by_rules: Make) -> None:
+    """What can never pass has neither Reset nor Retry-After, also where the answer of the application's own brings some along."""
+    own = {"X-RateLimit-Reset": "7", "Retry-After": "3", "X-Own": "kept"}
+    RateLimit(app, limiter=by_rules("rules: [{name: ban, quota: 0}]"), on_refused=lambda _: ("no", 429, own))
+    answer = get(app)
+    assert (answer.status_code, answer.headers["X-RateLimit-Limit"], answer.headers["X-Own"]) == (429, "0", "kept")
+    assert "X-RateLimit-Reset" not in answer.headers
+    assert "Retry-After" not in answer.headers
+
+
 def test_limits_beside_views(app: Flask, by_quota: Make) -> None:
     """A decorated view has a limit of its own; g.rate_limit tells the view; a refusal there costs the application's quota nothing (P10)."""
     limiter = by_quota("10/minute")

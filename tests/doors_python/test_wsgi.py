@@ -37,6 +37,29 @@ def test_pass_and_refusal(by_quota: Make, call_wsgi: CallWsgi, clock: ManualCloc
     assert call_wsgi(app).status == 200
 
 
+def test_a_refusal_has_no_fields_from_elsewhere(by_rules: Make, call_wsgi: CallWsgi) -> None:
+    """What can never pass has neither Reset nor Retry-After, also where the answer of the application's own brings some along."""
+    fields = {"X-RateLimit-Reset": "7", "Retry-After": "3", "X-Own": "kept"}
+    own = Response("no", 429, headers=fields)
+    answer = call_wsgi(
+        RateLimitMiddleware(hello, by_rules("rules: [{name: ban, quota: 0}]"), on_refused=lambda *_: own)
+    )
+    assert (answer.status, answer["X-RateLimit-Limit"], answer["X-Own"]) == (429, "0", "kept")
+    assert "X-RateLimit-Reset" not in answer
+    assert "Retry-After" not in answer
+
+
+def test_the_wait_of_an_application_that_is_away_is_its_own(by_quota: Make, call_wsgi: CallWsgi) -> None:
+    """On a pass the application's Retry-After stays."""
+
+    def away(environ: Any, start_response: Any) -> list[bytes]:
+        start_response("503 Service Unavailable", [("Retry-After", "120")])
+        return [b""]
+
+    answer = call_wsgi(RateLimitMiddleware(away, by_quota("1/minute")))
+    assert (answer.status, answer["Retry-After"], answer["X-RateLimit-Remaining"]) == (503, "120", "0")
+
+
 def test_streams_are_the_applications_own(by_quota: Make, call_wsgi: CallWsgi) -> None:
     """The iterable is handed on as it is, closed by the server, and a generator may start its answer late."""
     closed: list[bool] = []

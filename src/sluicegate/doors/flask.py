@@ -232,8 +232,10 @@ class RateLimit:
     def _after_request(self, response: Response) -> Response:
         limits: RequestLimits | None = request.environ.get(ENVIRON_KEY)
         if limits is not None:
-            for name, value in self.door.items(limits, response.status_code):
-                response.headers[name] = value
+            ours = self.door.items(limits, response.status_code)
+            for name in self.door.replaced(limits) if ours else ():
+                response.headers.remove(name)
+            response.headers.extend(ours)
         return response
 
     def _gate(self, limit: Limit) -> Any:

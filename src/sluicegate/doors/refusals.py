@@ -78,7 +78,7 @@ class Refusals:
         """The decision as it is told: a refusal later by the jitter, in header fields and body alike. Ask once per request."""
         if decision.allowed or not self._jitter_s:
             return decision
-        return delayed(decision, self._random, self._jitter_s)
+        return delayed(decision, self._random.randint(0, self._jitter_s))
 
     def is_special(self, decision: Decision) -> bool:
         """Whether the rule that refused wants another body than the usual one."""
@@ -121,14 +121,22 @@ def bad_request(error: InvalidRequest) -> Reply:
     return Reply(400, CONTENT_TYPE, problem(400, str(error)))
 
 
-def delayed(decision: Decision, random: Random, jitter_s: int) -> Decision:
-    """A refusal that tells its client to come back up to ``jitter_s`` whole seconds later, so that not all come back at once."""
+def delayed(decision: Decision, later_s: int) -> Decision:
+    """A refusal that tells its client to come back ``later_s`` seconds later than it may, so that not all come back at once."""
     summary = decision.summary
     if summary.retry_after_us is None:
         return decision
-    wait_us = summary.retry_after_us + random.randint(0, jitter_s) * US_PER_S
+    later_us = later_s * US_PER_S
+    wait_us = summary.retry_after_us + later_us
     summary = summary._replace(retry_after_us=wait_us, reset_after_us=wait_us)
-    return Decision(False, decision.plan, None, decision.degraded, decision.decision_id, summary, decision.results)
+    # All that refuse by the same time, so that the longest of the waits that a dialect lists is the one of Retry-After.
+    results = tuple(
+        each._replace(retry_after_us=each.retry_after_us + later_us, reset_after_us=each.retry_after_us + later_us)
+        if each.refuses and each.retry_after_us is not None
+        else each
+        for each in decision.results
+    )
+    return Decision(False, decision.plan, None, decision.degraded, decision.decision_id, summary, results)
 
 
 def too_many_held(decision: Decision) -> Decision:

@@ -104,7 +104,7 @@ class RateLimitMiddleware:
         def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:
             ours = door.items(limits, int(status[:3]))
             if ours:
-                names = {name.lower() for name, _ in ours}
+                names = door.replaced(limits)
                 headers = [*(pair for pair in headers if pair[0].lower() not in names), *ours]
             return start_response(status, headers, *exc_info)
 

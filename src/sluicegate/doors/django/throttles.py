@@ -60,6 +60,9 @@ class RateLimitThrottle:
             # The framework's request: asked for its user it authenticates by the view's own classes.
             with_user(limits, no_awaitable("user", session_user(request)))
         self._decision = decision = conf.holder.admit(limits, conf.door.declared(limits, limit, limits.facts, request))
+        if not decision.allowed:
+            # As the middleware will tell it in header fields, jitter included.
+            self._decision = conf.door.told(limits)
         if decision.refusal == "store":
             raise _out_of_reach(self.wait())
         return decision.allowed

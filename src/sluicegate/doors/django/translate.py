@@ -103,5 +103,8 @@ def response_of(reply: Reply) -> HttpResponse:
 
 def write_headers(door: Door, limits: RequestLimits, response: HttpResponseBase) -> None:
     """Set the rate headers, in the place of those of the same names."""
-    for name, value in door.items(limits, response.status_code):
+    ours = door.items(limits, response.status_code)
+    for name in door.replaced(limits) if ours else ():
+        del response[name]
+    for name, value in ours:
         response[name] = value

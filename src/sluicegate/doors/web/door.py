@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from sluicegate.bounds import POLICY_TEXTS_MAX
-from sluicegate.clock import SystemClock
 from sluicegate.doors.headers import RateHeaders, seconds_up
 from sluicegate.doors.refusals import Reply, delayed, refusal, respond_of
 from sluicegate.doors.web.callables import awaited, no_awaitable, require_plain
@@ -88,13 +87,14 @@ class Door:
             require_plain("identify", identify, "this door")
         self.limiter = limiter
         self.headers = RateHeaders(headers)
+        self._own = frozenset(name.decode() for name in self.headers.names)
+        self._own_refused = self._own | {"retry-after"}
         self._owner: object = limiter if key is None else (limiter, key)
         self._key = key
         self._identify = identify
         self._jitter_s = retry_jitter_s
         self._random = random or Random()  # noqa: S311 -- spreads clients out; nothing is kept secret by it
         self._ip_key = IpKeyer().key
-        self._clock = SystemClock()
         self._ruleset: RuleSet | None = None
         self._by_endpoint = False
         self._raw: dict[tuple[str, int, int, str], tuple[_RawPair, _RawPair]] = {}
@@ -204,7 +204,9 @@ class Door:
             return limits.nearest
         decision = limits.decision
         if self._jitter_s and decision is not None and not decision.allowed:
-            decision = limits.told = delayed(decision, self._random, self._jitter_s)
+            if limits.later_s is None:
+                limits.later_s = self._random.randint(0, self._jitter_s)
+            decision = limits.told = delayed(decision, limits.later_s)
         return decision
 
     def items(self, limits: RequestLimits, status: int) -> list[tuple[str, str]]:
@@ -215,8 +217,12 @@ class Door:
         decision = self.told(limits)
         if decision is None:
             return []
-        found = self.headers.items(decision, self._clock.now_us() if self.headers.needs_now else 0)
+        found = self.headers.items(decision, self.limiter.clock.now_us() if self.headers.needs_now else 0)
         return found if status >= _TOLD_TO_WAIT else [pair for pair in found if pair[0] != "Retry-After"]
+
+    def replaced(self, limits: RequestLimits) -> frozenset[str]:
+        """The fields, in lower case, that an answer with our fields must not have from somebody else."""
+        return self._own_refused if limits.refused is not None else self._own
 
     def raw_items(self, limits: RequestLimits, status: int) -> list[tuple[bytes, bytes]]:
         """``items`` for ASGI: bytes, names in lower case."""
@@ -235,7 +241,7 @@ class Door:
                 (b"x-ratelimit-reset", b"%d" % reset_s),
                 fixed[1],
             ]
-        found = _pairs(self.headers.block(decision, self._clock.now_us() if self.headers.needs_now else 0))
+        found = _pairs(self.headers.block(decision, self.limiter.clock.now_us() if self.headers.needs_now else 0))
         return found if status >= _TOLD_TO_WAIT else [pair for pair in found if pair[0] != b"retry-after"]
 
     def _prepare_raw(self, key: tuple[str, int, int, str]) -> tuple[_RawPair, _RawPair]:

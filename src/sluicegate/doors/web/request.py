@@ -42,6 +42,7 @@ class RequestLimits:
         "_waited_for",
         "decisions",
         "facts",
+        "later_s",
         "origin",
         "refused",
         "told",
@@ -55,6 +56,8 @@ class RequestLimits:
         self.refused: tuple[Limiter, Decision] | None = None
         self.told: Decision | None = None
         """What the client was told of a refusal, where that differs from the decision."""
+        self.later_s: int | None = None
+        """How much later than it may a refused client is told to come back; None where nobody has asked yet."""
         self._by_owner: dict[object, Decision] = {}
         self._charged: list[tuple[Limiter, Decision]] = []
         self._merged: Decision | None = None
