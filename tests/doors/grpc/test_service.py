@@ -10,7 +10,7 @@ import pytest
 
 from sluicegate.rules.load import load_rules
 from sluicegate.stores.memory import MemoryStore
-from sluicegate.testing import FlakyStore
+from sluicegate.testing import FlakyStore, LaterStore
 
 Make = Callable[..., Any]
 
@@ -370,6 +370,19 @@ async def test_dialects(bench: Make, dialect: str, passed: str | None, refused: 
     assert (passed in told) if passed else told == {}
     assert all(name == name.lower() for name in told)
     assert refused in fields(await services.ask("api_key=a"))
+
+
+async def test_a_fault_of_ours_is_an_answer(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception while an answer is made is INTERNAL and counted, also where the store's answer came later."""
+    services = bench(store=lambda clock: LaterStore(MemoryStore(clock)))
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(services.services._answers, "passed", broken)
+    code, words = await services.ask("api_key=a")
+    assert (code, services.stats.internal_errors) == ("INTERNAL", 1)
+    assert words.startswith("a fault of the server")
 
 
 async def test_jitter(bench: Make) -> None:

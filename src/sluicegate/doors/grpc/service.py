@@ -113,7 +113,7 @@ class Services:
         if not prepared.usual or charge is None:
             self._begin_steps(prepared, call)
         elif limiter.waits:
-            limiter.submit_plan(charge.plan, partial(self._decided, charge, call))
+            limiter.submit_plan(charge.plan, partial(self._arrived, charge, call))
         else:
             self._decided(charge, call, limiter.check_plan(charge.plan))
 
@@ -133,6 +133,13 @@ class Services:
         return SERVING if self._ready()[0] else NOT_SERVING
 
     # ------------------------------------------------------------------ inside
+
+    def _arrived(self, planned: PlannedSets, call: Call, decision: Decision) -> None:
+        """``_decided``, called by the store: what is raised here would reach nobody who knows of the call."""
+        try:
+            self._decided(planned, call, decision)
+        except Exception:  # noqa: BLE001 - a fault of ours must not leave the proxy without an answer
+            self._fail_for_fault(call)
 
     def _decided(self, planned: PlannedSets, call: Call, decision: Decision) -> None:
         if decision.allowed:
@@ -163,10 +170,14 @@ class Services:
             await self._steps(prepared, call)
         except StoreError:
             call.fail(UNAVAILABLE, "the store failed while hits were given back; whether they were is not known")
-        except Exception:  # noqa: BLE001 - a fault of ours must not take other calls with it
-            _LOG.exception("a rate limit request failed")
-            self._stats.internal_errors += 1
-            call.fail(INTERNAL, "a fault of the server; whether anything was charged is not known")
+        except Exception:  # noqa: BLE001 - a fault of ours must not leave the proxy without an answer
+            self._fail_for_fault(call)
+
+    def _fail_for_fault(self, call: Call) -> None:
+        """Log, count and tell of the exception that is being handled."""
+        _LOG.exception("a rate limit request failed")
+        self._stats.internal_errors += 1
+        call.fail(INTERNAL, "a fault of the server; whether anything was charged is not known")
 
     async def _steps(self, prepared: Prepared, call: Call) -> None:
         look, charge = prepared.look, prepared.charge
