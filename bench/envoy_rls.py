@@ -6,8 +6,9 @@ One server on one core; the load (h2load, 8 connections with 16 calls under way 
 is decided by two rules and answered in full: status, limit, remaining, reset, four header fields, metadata. Rounds alternate between the servers.
 
 h2load counts HTTP statuses, and a gRPC error is a 200 too. So the server must say itself that it answered as many calls with OK as h2load
-counts, that all were allowed and none was decided without the store; and a witness, a client of its own on 10,000 keys that runs before, during and after the
-load, reads every field of each of its answers. One answer that is wrong ends the run.
+counts, that all were allowed and none was decided without the store. A witness, a client of its own that runs before, during and after the load, reads every
+field of each of its answers. And the load is made once more, as many calls by as many connections, by a client that reads every answer and every status
+(``_rls_client.py``): it is slower than the server, so its rate is no figure. One answer that is wrong ends the run.
 
 Printed: calls a second, those per second of the server's processor time, and the ratio to grpcio. The wall figures need a machine that has nothing else to do.
 """
@@ -18,32 +19,21 @@ import argparse
 import contextlib
 import json
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from _report import Figure, of_rates, of_ratios, tell
+from _rls_client import CONNECTIONS, PATH, RULES, STREAMS, Session, framed, one
 from _servers import cores, pinned, redis_server
 from http_check import cpu_s
-from ngh2 import Connection, DataReceived, Role, StreamClosed, TrailersReceived
 
-from sluicegate.doors.grpc.protobuf import delimited, fields
-
-KEYS = 10_000
-CONNECTIONS, STREAMS = 8, 16
 WARM_UP_CALLS = 2_000
-PATH = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-RULES = """
-version: 1
-rules:
-  - {name: floor, quota: 5000000/second}
-  - {name: per-key, match: {domain: edge}, per: [descriptor.api_key], quota: 1000000/second}
-"""
 
 SERVER = """
 import asyncio, gc, json, signal, sys, uvloop
@@ -72,13 +62,6 @@ async def main():
     await door.connections.drain(1)
 uvloop.run(main())
 """
-
-
-def message(key: str) -> bytes:
-    """A RateLimitRequest with one descriptor, framed for gRPC."""
-    entry = delimited(1, b"api_key") + delimited(2, key.encode())
-    made = delimited(1, b"edge") + delimited(2, delimited(1, entry))
-    return b"\0" + len(made).to_bytes(4, "big") + made
 
 
 class Server:
@@ -115,87 +98,44 @@ def server(engine: str, store: str, core: int | None) -> Iterator[Server]:
 
 
 class Witness:
-    """A client that reads every field of its answers. ``calls``: how many it has made and found right."""
-
-    HEAD = tuple(
-        (name.encode(), value.encode())
-        for name, value in (
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":authority", "witness"),
-            (":path", PATH),
-            ("content-type", "application/grpc"),
-            ("te", "trailers"),
-        )
-    )
+    """A client beside the load that reads every field of its answers, and one wrong answer ends the run. ``made``: its calls by kind."""
 
     def __init__(self, port: int) -> None:
-        self.calls = 0
-        self.fault: str | None = None
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
-        self._http2 = Connection(Role.CLIENT)
-        self._http2.initiate_connection({})
+        self._session = Session(port)
+        self.made = self._session.made
+        self._fault: str | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
     def start(self) -> None:
         """Ask now and then until ``end``."""
-        self.ask()
+        self._session.ask()
         self._thread.start()
 
     def end(self) -> None:
         self._stop.set()
         self._thread.join(30)
-        self.ask()
-        self._socket.close()
-        if self.fault is not None:
-            raise SystemExit(f"an answer is wrong: {self.fault}")
+        self._session.ask()
+        self._session.socket.close()
+        faults = [*self._session.faults, *([] if self._fault is None else [self._fault])]
+        if faults:
+            raise SystemExit(f"an answer is wrong: {faults[0]}")
 
     def _watch(self) -> None:
         try:
             while not self._stop.wait(0.02):
-                self.ask()
-        except (OSError, AssertionError, ValueError) as error:
-            self.fault = repr(error)
-
-    def ask(self, count: int = 16) -> None:
-        """Make calls together and read their answers."""
-        http2, bodies, closed = self._http2, {}, set()
-        for _ in range(count):
-            stream = http2.send_request(self.HEAD)
-            http2.send_data(stream, message(f"key{self.calls * 7919 % KEYS}"), end_stream=True)
-            bodies[stream] = b""
-            self.calls += 1
-        self._socket.sendall(http2.data_to_send())
-        while len(closed) < count:
-            http2.receive_data(self._socket.recv(65536))
-            for event in http2.events():
-                if isinstance(event, DataReceived):
-                    bodies[event.stream_id] += event.data
-                elif isinstance(event, TrailersReceived):
-                    assert (b"grpc-status", b"0") in event.headers, event.headers
-                elif isinstance(event, StreamClosed):
-                    closed.add(event.stream_id)
-            self._socket.sendall(http2.data_to_send())
-        for body in bodies.values():
-            assert body[:5] == b"\0" + (len(body) - 5).to_bytes(4, "big")
-            check(body[5:])
+                self._session.ask()
+        except OSError as error:
+            self._fault = repr(error)
 
 
-def check(answer: bytes) -> None:
-    """Every field of a RateLimitResponse is what these rules come to."""
-    found = list(fields(answer, "answer"))
-    assert [number for number, *_ in found] == [1, 2, 3, 3, 3, 3, 6], found
-    assert found[0][2] == 1, "OVER_LIMIT"
-    status = {number: content or value for number, _, value, content in fields(found[1][3], "status")}
-    limit = {number: content or value for number, _, value, content in fields(status[2], "limit")}
-    assert (status[1], limit) == (1, {1: 1_000_000, 2: 1, 3: b"per-key"}), (status, limit)
-    assert 0 < status[3] < 1_000_000
-    told = dict(tuple(content for *_, content in fields(pair[3], "header")) for pair in found[2:6])
-    remaining = int(told.pop(b"x-ratelimit-remaining"))
-    reset = int(told.pop(b"x-ratelimit-reset"))
-    assert (remaining, reset > 0) == (min(status[3], remaining), True)
-    assert set(told) == {b"x-ratelimit-limit", b"x-ratelimit-policy"}, told
+def checked(port: int, calls: int, core: int | None) -> Counter[str]:
+    """Calls by kind, of a load like that of h2load in which every answer is read; one that is wrong ends the run."""
+    command = [*pinned(core), sys.executable, str(Path(__file__).with_name("_rls_client.py")), str(port), str(calls)]
+    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    if told["wrong"]:
+        raise SystemExit(f"{told['wrong']} of {calls} answers are wrong: {told['first']}")
+    return Counter(told["made"])
 
 
 def load(port: int, calls: tuple[str, ...], core: int | None, body: Path) -> tuple[int, float]:
@@ -210,25 +150,26 @@ def load(port: int, calls: tuple[str, ...], core: int | None, body: Path) -> tup
     return int(counts[2]), float(rate[1])
 
 
-def measure(engine: str, store: str, calls: int, at: tuple[int | None, int | None]) -> tuple[float, float]:
-    """Calls per second, and per second of the server's processor time."""
+def measure(engine: str, store: str, calls: int, at: tuple[int | None, int | None]) -> tuple[float, float, int]:
+    """Calls per second, those per second of the server's processor time, and how many answers were read and found right."""
     with tempfile.TemporaryDirectory() as folder, server(engine, store, at[0]) as running:
         body = Path(folder) / "message"
-        body.write_bytes(message("k"))
+        body.write_bytes(framed(one(0)))
         pid = running.process.pid
         warm, _ = load(running.port, (f"-n{WARM_UP_CALLS}",), at[1], body)
         witness = Witness(running.port)
         witness.start()
-        before, used_s = witness.calls, cpu_s(pid)
+        before, used_s = witness.made.total(), cpu_s(pid)
         made, rate = load(running.port, (f"-n{calls}",), at[1], body)
         used_s = cpu_s(pid) - used_s
-        beside = witness.calls - before
+        beside = witness.made.total() - before
         witness.end()
+        read = witness.made + checked(running.port, calls, at[1])
         counts = running.end()
-    total = warm + made + witness.calls
-    if counts != {"calls": {"0": total}, "allowed": total, "degraded": 0}:
-        raise SystemExit(f"{total} calls were made, and the server says {counts}")
-    return rate, (made + beside) / used_s
+    decided = warm + made + read.total() - read["broken"]
+    if counts != {"calls": {"0": decided, "3": read["broken"]}, "allowed": decided, "degraded": 0}:
+        raise SystemExit(f"{decided} calls were made and {read['broken']} that are none, and the server says {counts}")
+    return rate, (made + beside) / used_s, read.total()
 
 
 def main() -> None:
@@ -237,7 +178,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     at = cores()
-    found: dict[str, list[tuple[float, float]]] = {}
+    found: dict[str, list[tuple[float, float, int]]] = {}
     with redis_server(at[1]) as port:
         shared = f"redis://127.0.0.1:{port}?timeout_ms=5000"
         contenders = {
@@ -251,8 +192,9 @@ def main() -> None:
                 found.setdefault(name, []).append(measure(engine, store, calls, at))
     print(f"load: h2load, {CONNECTIONS} x {STREAMS} calls under way; pinned: {at[0] is not None}")
     for name, rounds in found.items():
-        rate, per_cpu = (max(values) for values in zip(*rounds, strict=True))
-        print(f"{name:<12}{rate:>10,.0f} calls/s{per_cpu:>10,.0f} per CPU s")
+        rate, per_cpu, _ = (max(values) for values in zip(*rounds, strict=True))
+        read = sum(each[2] for each in rounds)
+        print(f"{name:<12}{rate:>10,.0f} calls/s{per_cpu:>10,.0f} per CPU s; {read:,} answers read in full, 0 wrong")
     fast, slow, far = found["ngh2"], found["grpcio"], found["ngh2, Redis"]
     figures: list[Figure] = [
         of_rates("rate limit service: calls per second", [one[0] for one in fast], "", 60_000),
