@@ -152,3 +152,17 @@ def test_missing_rates_are_errors(django_site: Site, limiter: Limiter) -> None:
         with pytest.raises(ConfigurationError, match=problem):
             client.get(url)
     reset()
+
+
+def test_a_rate_of_its_own_makes_a_limit_of_its_own(django_site: Site, limiter: Limiter) -> None:
+    """Two subclasses with two rates and the scope of their base are two limits: neither hides the other, and other views have their own."""
+    burst = type("Burst", (UserThrottle,), {"rate": "3/minute"})
+    daily = type("Daily", (UserThrottle,), {"rate": "2/day"})
+    named = type("Named", (UserThrottle,), {"rate": "1/minute", "scope": "named"})
+    urls = [path("both/", view_of(burst, daily)), path("burst/", view_of(burst)), path("named/", view_of(named))]
+    client = django_site(urls, SLUICEGATE={"LIMITER": limiter})
+    assert [client.get("/both/").status_code for _ in range(3)] == [200, 200, 429]
+    assert [client.get("/burst/").status_code for _ in range(2)] == [200, 429]
+    assert [client.get("/named/").status_code for _ in range(2)] == [200, 429]
+    assert client.get("/both/", REMOTE_ADDR="198.51.100.7").json() == {"rule": "Daily"}
+    assert client.get("/named/", REMOTE_ADDR="198.51.100.7").json() == {"rule": "named"}

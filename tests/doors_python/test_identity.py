@@ -184,3 +184,36 @@ def test_wsgi_identity(by_rules: Make, call_wsgi: Any) -> None:
     )
     call_wsgi(unix, peer="", **headers)
     assert seen[-1].ip == "198.51.100.7"
+
+
+async def test_django_under_asgi_reads_the_connection_itself(django_site: Any, by_rules: Make, wire: Any) -> None:
+    """A repeated identity header, a name with underscores and a peer that is gone are told apart, which META could not."""
+    from django.core.handlers.asgi import ASGIHandler
+    from django.http import HttpResponse
+    from django.urls import path
+
+    limiter = by_rules(
+        "identity: {trusted_peers: [127.0.0.1, unix], user: {header: X-User-Id}, ip: {header: X-Real-IP}}\n"
+        "rules: [{name: users, per: [user], on_missing: deny, quota: 9/minute}]"
+    )
+    seen: list[Any] = []
+
+    async def view(request: Any) -> HttpResponse:
+        seen.append((request.rate_limit.facts.user, request.rate_limit.facts.ip))
+        return HttpResponse("seen")
+
+    django_site([path("", view)], SLUICEGATE={"LIMITER": limiter})
+
+    async def status(*headers: tuple[bytes, bytes], **more: Any) -> int:
+        connection = wire(headers=[(b"host", b"app.example"), *headers], **{"client": ("127.0.0.1", 1), **more})
+        await connection.run(ASGIHandler())
+        found: int = connection.sent[0]["status"]
+        return found
+
+    ann, bob = (b"x-user-id", b"ann"), (b"x-user-id", b"bob")
+    assert await status(ann, (b"x_user_id", b"mallory"), (b"x-real-ip", b"192.0.2.7")) == 200
+    assert await status(ann, bob) == 429
+    assert await status((b"x_user_id", b"mallory")) == 429
+    assert await status(ann, client=None) == 429
+    assert await status(ann, client=None, server=("/run/app.sock", None)) == 200
+    assert seen == [("ann", "192.0.2.7"), ("ann", None)]

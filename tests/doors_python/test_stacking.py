@@ -19,7 +19,7 @@ from sluicegate.doors.asgi import RateLimitMiddleware, RequestLimits, limit
 from sluicegate.doors.web.door import Asked
 from sluicegate.doors.web.hold import Holder
 from sluicegate.doors.web.request import merge
-from sluicegate.errors import ConfigurationError, InvalidRequest, RateLimited
+from sluicegate.errors import ConfigurationError, RateLimited
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.memory import MemoryStore
@@ -269,7 +269,7 @@ async def test_an_awaitable_from_a_plain_key_is_an_error(by_quota: Make, ask: As
         return PlainTextResponse("never")
 
     app = RateLimitMiddleware(Starlette(routes=[Route("/", endpoint)]), by_quota("50/minute"))
-    with pytest.raises(InvalidRequest, match="awaitable"):
+    with pytest.raises(ConfigurationError, match="awaitable"):
         await ask(app)
 
 

@@ -20,7 +20,7 @@ from sluicegate.doors.asgi import RateLimitMiddleware, RequestLimits
 from sluicegate.doors.asgi.middleware import current
 from sluicegate.doors.asgi.translate import SCOPE_KEY
 from sluicegate.doors.web.declared import Limit, no_rules
-from sluicegate.errors import MissingExtra, RateLimited
+from sluicegate.errors import InvalidRequest, MissingExtra, RateLimited
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
 
@@ -70,7 +70,12 @@ class Dependency:
 
     async def _decide_alone(self, limits: RequestLimits, connection: HTTPConnection) -> None:
         if self._alone.door.switched_on(self.declared):
-            await self._alone.admit_declared(limits, self.declared, connection.scope, connection)
+            try:
+                await self._alone.admit_declared(limits, self.declared, connection.scope, connection)
+            except InvalidRequest as error:
+                if connection.scope["type"] == "websocket":
+                    raise WebSocketException(_POLICY_VIOLATION, "cannot be decided") from error
+                raise HTTPException(400, str(error)) from error
         decision = self._alone.door.told(limits)
         if decision is None or decision.allowed:
             return

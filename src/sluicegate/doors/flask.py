@@ -22,8 +22,8 @@ import msgspec
 
 from sluicegate.bounds import WSGI_HELD_MAX
 from sluicegate.doors.refusals import Reply, bad_request
-from sluicegate.doors.web.callables import is_async, no_awaitable, require_plain
-from sluicegate.doors.web.declared import Limit, no_rules, stack
+from sluicegate.doors.web.callables import described, is_async, no_awaitable, require_function, require_plain
+from sluicegate.doors.web.declared import Limit, no_rules, stack, texts
 from sluicegate.doors.web.door import Asked, Door
 from sluicegate.doors.web.environ import ENVIRON_KEY, environ_facts
 from sluicegate.doors.web.hold import Holder
@@ -72,9 +72,13 @@ class RateLimit:
         random: Random | None = None,
         held_max: int = WSGI_HELD_MAX,
     ) -> None:
+        require_function("key", key)
+        require_function("on_refused", on_refused)
         require_plain("key", key, "this extension")
         require_plain("on_refused", on_refused, "this extension")
         limiter = no_rules() if limiter is None else limiter
+        if not isinstance(limiter, Limiter):
+            raise ConfigurationError(f"limiter: want a Limiter, got {type(limiter).__name__}")
         keyed = limiter._live.keyed is not None
         self.door = Door(
             limiter,
@@ -85,7 +89,7 @@ class RateLimit:
             random=random,
         )
         self._whose: dict[str, Any] = {"per": per} if key is None else {"key": key}
-        quotas = (default,) if isinstance(default, str) else tuple(default)
+        quotas = texts("default", default)
         names = ("default", *(f"default-{number}" for number in range(2, len(quotas) + 1)))
         self._defaults = tuple(
             Limit(quota, name=name, **self._whose) for quota, name in zip(quotas, names, strict=False)
@@ -140,12 +144,9 @@ class RateLimit:
             if isinstance(target, Blueprint):
                 self._limit_blueprint(target, declared, keep_default=keep_default)
                 return target
-            if isinstance(target, type) or not callable(target):
-                raise ConfigurationError(f"{target!r:.64}: limit its methods, or name the limit in its `decorators`")
-            mine = stack(declared, target)
-            view = (
-                self._limit_coroutine(mine.limit, target) if is_async(target) else self._limit_view(mine.limit, target)
-            )
+            mine = stack(declared, cast("Callable[..., Any]", target))
+            limited = self._limit_coroutine if is_async(target) else self._limit_view
+            view = limited(mine.limit, cast("Callable[..., Any]", target))
             if not keep_default:
                 self._mark(view, mine.limit)
             return cast("F", mine.mark(view))
@@ -183,8 +184,8 @@ class RateLimit:
             self._own.setdefault(blueprint, []).append(limit)
 
     def _limit_view(self, limit: Limit, view: Callable[..., Any]) -> Callable[..., Any]:
-        require_plain("key", limit.key, view.__qualname__)
-        require_plain("cost", limit.cost, view.__qualname__)
+        require_plain("key", limit.key, described(view))
+        require_plain("cost", limit.cost, described(view))
 
         @functools.wraps(view)
         def limited(*args: Any, **kwargs: Any) -> Any:

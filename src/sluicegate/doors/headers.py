@@ -140,6 +140,8 @@ class RateHeaders:
 
 
 def _parse_dialects(dialects: str | Iterable[str]) -> tuple[str, ...]:
+    if not isinstance(dialects, Iterable):
+        raise ConfigurationError(f"headers: want names of dialects, got {dialects!r:.64}")
     names = tuple(n.strip() for n in dialects.split(",")) if isinstance(dialects, str) else tuple(dialects)
     for name in names:
         if name not in _FIELDS:

@@ -17,7 +17,7 @@ import msgspec
 
 from sluicegate.bounds import WSGI_HELD_MAX
 from sluicegate.doors.refusals import Reply, bad_request
-from sluicegate.doors.web.callables import no_awaitable, require_plain
+from sluicegate.doors.web.callables import no_awaitable, require_function, require_plain, template_of
 from sluicegate.doors.web.door import Door
 from sluicegate.doors.web.environ import ENVIRON_KEY, environ_facts
 from sluicegate.doors.web.hold import Holder
@@ -63,6 +63,8 @@ class RateLimitMiddleware:
         self.door = Door(
             limiter, headers=headers, key=key, identify=identify, retry_jitter_s=retry_jitter_s, random=random
         )
+        require_function("endpoint", endpoint)
+        require_function("on_refused", on_refused)
         require_plain("endpoint", endpoint, "this door")
         require_plain("on_refused", on_refused, "this door")
         self._endpoint = endpoint
@@ -95,7 +97,7 @@ class RateLimitMiddleware:
         facts = environ_facts(self.door, environ)
         if self._endpoint is None:
             return facts
-        return msgspec.structs.replace(facts, route=no_awaitable("endpoint", self._endpoint(environ)))
+        return msgspec.structs.replace(facts, route=template_of(self._endpoint(environ)))
 
     def _starting(self, limits: RequestLimits, start_response: StartResponse) -> StartResponse:
         """``start_response`` that adds the rate headers, in the place of those of the same names."""

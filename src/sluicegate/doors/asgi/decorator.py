@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.asgi.middleware import Current, current
-from sluicegate.doors.web.callables import is_async, require_plain
+from sluicegate.doors.web.callables import described, is_async, require_plain
 from sluicegate.doors.web.declared import Limit, stack
 from sluicegate.errors import ConfigurationError, RateLimited
 from sluicegate.limiter.decision import Decision
@@ -35,8 +35,8 @@ def limit(quota: str, **options: Any) -> Callable[[Callable[P, R]], Callable[P, 
         mine = stack(declared, function)
         if is_async(function):
             return cast("Callable[P, R]", mine.mark(_limit_coroutine(mine.limit, function)))
-        require_plain("key", declared.key, function.__qualname__)
-        require_plain("cost", declared.cost, function.__qualname__)
+        require_plain("key", declared.key, described(function))
+        require_plain("cost", declared.cost, described(function))
         return mine.mark(_limit_function(mine.limit, function))
 
     return decorator
@@ -68,7 +68,7 @@ def _limit_function(mine: Limit, function: Callable[P, R]) -> Callable[P, R]:
 def _required(function: Callable[..., Any]) -> Current:
     found = current.get()
     if found is None:
-        raise ConfigurationError(f"{function.__qualname__} is limited, but no RateLimitMiddleware is around it")
+        raise ConfigurationError(f"{described(function)} is limited, but no RateLimitMiddleware is around it")
     return found
 
 

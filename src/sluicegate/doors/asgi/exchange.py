@@ -58,7 +58,8 @@ class HttpExchange:
 
     async def send(self, message: Message, /) -> None:
         if message["type"] == "http.response.start":
-            if self.limits.refused is not None and message["status"] == _SERVER_ERROR and not self._answering:
+            stopped = self.limits.refused is not None or self.limits.invalid is not None
+            if stopped and message["status"] == _SERVER_ERROR and not self._answering:
                 self.dropped = True
                 return
             self.begun = True

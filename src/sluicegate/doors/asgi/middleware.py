@@ -13,7 +13,7 @@ from sluicegate.bounds import ASGI_HELD_MAX
 from sluicegate.doors.asgi.exchange import Exchange, HttpExchange, SocketExchange
 from sluicegate.doors.asgi.translate import SCOPE_KEY, App, Receive, Scope, Send, facts_of, innermost
 from sluicegate.doors.refusals import bad_request
-from sluicegate.doors.web.callables import awaited
+from sluicegate.doors.web.callables import awaited, require_function, require_plain, template_of
 from sluicegate.doors.web.declared import Limit
 from sluicegate.doors.web.door import Asked, Door
 from sluicegate.doors.web.hold import Holder
@@ -78,6 +78,10 @@ class RateLimitMiddleware:
         )
         if not (callable(endpoint) or endpoint in {"route", "path"}):
             raise ConfigurationError(f"endpoint: want 'route', 'path' or a function of the scope, got {endpoint!r:.64}")
+        require_plain("endpoint", endpoint, "the place that needs it")
+        require_function("on_refused", on_refused)
+        if not (messages is None or isinstance(messages, (str, Limit))):
+            raise ConfigurationError(f"messages: want a quota or a Limit, got {messages!r:.64}")
         self._endpoint = endpoint
         self._on_refused = on_refused
         self._messages = Limit(messages, name=_MESSAGES, shared=True) if isinstance(messages, str) else messages
@@ -123,9 +127,9 @@ class RateLimitMiddleware:
             await self.app(exchange.scope, exchange.receive, exchange.send)
             if exchange.dropped:
                 await self._refuse(exchange)
-        except RateLimited:
-            # A limit beside a route refused. Somebody else's RateLimited, or one after the answer began, is not ours to tell.
-            if exchange.limits.refused is None or exchange.begun:
+        except Exception as error:
+            # A limit beside a route refused. Somebody else's error, or one after the answer began, is not ours to tell.
+            if exchange.begun or not _is_ours(error, exchange.limits):
                 raise
             await self._refuse(exchange)
         finally:
@@ -158,6 +162,10 @@ class RateLimitMiddleware:
         return await self.holder.hold(limits, asked, decision) if decision.delay_us else decision
 
     async def _refuse(self, exchange: Exchange) -> None:
+        if exchange.limits.refused is None:
+            assert exchange.limits.invalid is not None
+            await exchange.answer(bad_request(exchange.limits.invalid))
+            return
         if self._on_refused is not None:
             own = await awaited(self._on_refused(exchange.scope, exchange.limits))
             if own is not None:
@@ -204,8 +212,15 @@ class RateLimitMiddleware:
         """What ``endpoint`` means for this request."""
         endpoint = self._endpoint
         if callable(endpoint):
-            return endpoint(scope)
+            return template_of(endpoint(scope))
         if endpoint == "path":
             return cast("str", scope["path"])
         # Litestar says it, once it has found the route.
         return scope.get("path_template") or self._routes.template(origin[0], scope, origin[1])
+
+
+def _is_ours(error: BaseException, limits: RequestLimits) -> bool:
+    """Whether an error says nothing but that a limit refused this request, or could not decide it; a task group wraps those of its tasks."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_ours(inner, limits) for inner in error.exceptions)
+    return error is limits.invalid or (isinstance(error, RateLimited) and limits.refused is not None)

@@ -12,7 +12,7 @@ from django.http.response import HttpResponseBase
 from sluicegate.doors.django.conf import Configured, configured
 from sluicegate.doors.django.gate import aadmit, admit, arefusal, refusal
 from sluicegate.doors.django.translate import limits_of, session_user, with_route, with_user, write_headers
-from sluicegate.doors.web.callables import awaited, is_async, no_awaitable, require_plain
+from sluicegate.doors.web.callables import awaited, described, is_async, no_awaitable, require_plain
 from sluicegate.doors.web.declared import Limit, stack
 from sluicegate.doors.web.request import RequestLimits
 from sluicegate.errors import ConfigurationError
@@ -38,7 +38,7 @@ def ratelimit(quota: str, *, block: bool = True, **options: Any) -> Callable[[V]
         mine = stack(declared, view)
         if is_async(view):
             return cast("V", mine.mark(_limit_coroutine(mine.limit, view, block=block)))
-        name = getattr(view, "__qualname__", repr(view))
+        name = described(view)
         require_plain("key", declared.key, name)
         require_plain("cost", declared.cost, name)
         return cast("V", mine.mark(_limit_view(mine.limit, view, block=block)))

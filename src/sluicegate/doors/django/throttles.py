@@ -85,8 +85,14 @@ class RateLimitThrottle:
         found: str | None = rates[self.scope]
         return found
 
+    def _name(self) -> str:
+        """The scope, unless it is a base class's and a class derived from it sets a rate of its own: two of those are two limits."""
+        if self.scope is not None and (self.rate is None or not _sets_first(type(self), "rate", "scope")):
+            return self.scope
+        return type(self).__name__
+
     def _limit(self, quota: str) -> Limit:
-        name = self.scope or type(self).__name__
+        name = self._name()
         per = (self.per,) if isinstance(self.per, str) else self.per
         key = (name, quota, per, self.algorithm, self.on_store_failure)
         found = _limits.get(key)
@@ -126,6 +132,12 @@ class ScopedThrottle(RateLimitThrottle):
     def quota(self, request: Any, view: Any) -> str | None:
         self.scope = getattr(view, "throttle_scope", None)
         return None if self.scope is None else super().quota(request, view)
+
+
+def _sets_first(kind: type, name: str, other: str) -> bool:
+    """Whether, looking from ``kind`` upwards, a class that sets ``name`` comes before any that sets ``other``."""
+    setting = next(base.__dict__ for base in kind.__mro__ if name in base.__dict__ or other in base.__dict__)
+    return name in setting and other not in setting
 
 
 def _out_of_reach(wait_s: float | None) -> Exception:

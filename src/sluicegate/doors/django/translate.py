@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404, resolve
 
+from sluicegate.doors.asgi.translate import facts_of
 from sluicegate.doors.refusals import Reply
 from sluicegate.doors.web.door import Door
 from sluicegate.doors.web.environ import ENVIRON_KEY, environ_facts
@@ -39,7 +40,11 @@ def limits_of(door: Door, request: HttpRequest) -> RequestLimits:
         around: Any = request.scope if isinstance(request, ASGIRequest) else getattr(request, "environ", {})
         found = around.get(ENVIRON_KEY)
         if found is None:
-            facts = environ_facts(door, {**request.META, "REQUEST_METHOD": request.method})
+            if isinstance(request, ASGIRequest):
+                # Not from META: it tells neither repeated headers nor names with underscores apart, nor a Unix socket from a lost peer.
+                facts = facts_of(door, around)
+            else:
+                facts = environ_facts(door, {**request.META, "REQUEST_METHOD": request.method})
             found = around[ENVIRON_KEY] = RequestLimits(facts)
         setattr(request, ATTRIBUTE, found)
     return found

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from sluicegate.clock import Clock
+from sluicegate.doors.web.callables import described, require_function, require_target
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.keyed import KEY_DIMENSION
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.identity import IdentityConfig
 from sluicegate.rules.load import load_rules
-from sluicegate.rules.model import RuleSet
+from sluicegate.rules.model import OnMissing, RuleSet
 from sluicegate.stores.base import Store
 
-__all__ = ["DEFAULT_NAME", "Limit", "Stacked", "limits_on", "no_rules", "stack"]
+__all__ = ["DEFAULT_NAME", "Limit", "Stacked", "limits_on", "no_rules", "stack", "texts"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +33,8 @@ DEFAULT_NAME: Final = "limit"
 _NAMESPACE: Final = "#routes"
 """Added to the limiter's namespace; no namespace that anybody writes in a flag or a file ends so by accident."""
 _MARK: Final = "__sluicegate_limits__"
+_ON_MISSING: Final = tuple(choice.value for choice in OnMissing)
+_METHOD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
 _NAME_CHARS_MAX: Final = 56
 """Of a name made from a function's: it leaves room for a number, within the 64 characters of a rule's name."""
@@ -45,13 +48,26 @@ class Limit:
     key or a dimension is unknown (None or an empty text) ``on_missing`` says what happens: ``ip`` counts by address,
     ``skip`` lets the request pass this limit, ``deny`` refuses it. ``name``: the rule's name in headers and decisions; where one is
     given, limits of that name are one rule, charged once per request. ``shared``: one counter for all routes; needs a name.
-    ``cost``: a number >= 1 or a function of the request. ``methods``: the only methods it is for. ``limiter``: whose
+    ``cost``: a whole number >= 1 or a function of the request. ``methods``: the only methods it is for, or one. ``limiter``: whose
     store, clock, identity and switch it uses; None: the one of the door that serves the request.
 
     Immutable and safe to share. Raises ConfigurationError, naming the field, for what cannot be read.
     """
 
-    __slots__ = ("_bound", "_options", "apart", "cost", "key", "limiter", "methods", "name", "per", "quota", "shared")
+    __slots__ = (
+        "_bound",
+        "_options",
+        "apart",
+        "cost",
+        "key",
+        "limiter",
+        "methods",
+        "name",
+        "per",
+        "place",
+        "quota",
+        "shared",
+    )
 
     def __init__(
         self,
@@ -62,7 +78,7 @@ class Limit:
         name: str | None = None,
         shared: bool = False,
         cost: int | Callable[..., Any] = 1,
-        methods: Sequence[str] = (),
+        methods: str | Sequence[str] = (),
         algorithm: str = "token_bucket",
         on_missing: str = "ip",
         on_store_failure: str = "local",
@@ -74,15 +90,25 @@ class Limit:
             raise ConfigurationError("shared: a limit that several routes share needs a name")
         if limiter is not None and not isinstance(limiter, Limiter):
             raise ConfigurationError(f"limiter: want a Limiter, got {limiter!r:.64}")
+        if not (callable(cost) or type(cost) is int):
+            raise ConfigurationError(f"cost: want a whole number or a function, got {cost!r:.64}")
+        if on_missing not in _ON_MISSING:
+            raise ConfigurationError(f"on_missing: want one of {', '.join(_ON_MISSING)}, got {on_missing!r:.64}")
+        require_function("key", key)
         self.quota = quota
-        self.per = (KEY_DIMENSION,) if key is not None else (per,) if isinstance(per, str) else tuple(per)
+        self.per = (KEY_DIMENSION,) if key is not None else texts("per", per)
         self.key = key
         self.name = name
         self.apart = name is None
         """Whether it is one rule by itself; limits that were given one name are one rule together."""
+        self.place: str | None = None
+        """The function it stands on, which is the endpoint where no route is known."""
         self.shared = shared
         self.cost = cost
-        self.methods = tuple(methods)
+        self.methods = texts("methods", methods)
+        for method in self.methods:
+            if not _METHOD.fullmatch(method):
+                raise ConfigurationError(f"methods: {method!r:.64} is no method")
         self.limiter = limiter
         self._options: dict[str, object] = {"algorithm": algorithm, "on_store_failure": on_store_failure}
         if "ip" not in self.per:
@@ -96,6 +122,11 @@ class Limit:
     def plain(self) -> bool:
         """Whether nothing has to be asked of the request but its facts."""
         return self.key is None and not callable(self.cost)
+
+    def says_the_same(self, other: Limit) -> bool:
+        """Whether both stand for the same rule; their functions may be two of the same meaning."""
+        name = self.name or DEFAULT_NAME
+        return self is other or self.rules(name) == other.rules(name)
 
     def named(self, name: str) -> Limit:
         """The same limit for one function or blueprint, named after it; raises ConfigurationError for what is no name."""
@@ -158,10 +189,20 @@ class Stacked(NamedTuple):
 
 
 def stack(limit: Limit, function: Callable[..., Any]) -> Stacked:
-    """``limit`` for this function: named after it, unless it has a name, and told apart from those below it."""
+    """``limit`` for this function: named after it, unless it has a name, and told apart from those below it.
+
+    Raises ConfigurationError for what is no function, and where one below it has its name and says something else.
+    """
+    require_target(function)
     below = limits_on(function)
     if limit.name is None:
         limit = limit.named(_name_of(function, len(below)))
+        limit.place = f"{getattr(function, '__module__', '')}:{described(function)}"
+    for other in below:
+        if other.name == limit.name and other.limiter is limit.limiter and not other.says_the_same(limit):
+            raise ConfigurationError(
+                f"{described(function)}: two limits are named {limit.name!r} and differ: {other!r}, {limit!r}"
+            )
     return Stacked(limit, below)
 
 
@@ -169,6 +210,15 @@ def limits_on(function: object) -> tuple[Limit, ...]:
     """The limits that decorate a function."""
     found: tuple[Limit, ...] = getattr(function, _MARK, ())
     return found
+
+
+def texts(field: str, given: Any) -> tuple[str, ...]:
+    """One text or several."""
+    if isinstance(given, str):
+        return (given,)
+    if not isinstance(given, Iterable) or not all(isinstance(text, str) for text in given):
+        raise ConfigurationError(f"{field}: want a text or several, got {given!r:.64}")
+    return tuple(given)
 
 
 def _name_of(function: Callable[..., Any], position: int) -> str:

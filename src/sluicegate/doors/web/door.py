@@ -19,7 +19,7 @@ import msgspec
 from sluicegate.bounds import POLICY_TEXTS_MAX
 from sluicegate.doors.headers import RateHeaders, seconds_up
 from sluicegate.doors.refusals import Reply, delayed, refusal, respond_of
-from sluicegate.doors.web.callables import awaited, no_awaitable, require_plain
+from sluicegate.doors.web.callables import awaited, no_awaitable, require_function, require_plain
 from sluicegate.doors.web.declared import Limit
 from sluicegate.doors.web.request import RequestLimits
 from sluicegate.errors import ConfigurationError
@@ -36,6 +36,8 @@ __all__ = ["Asked", "Door"]
 
 _RawPair: TypeAlias = tuple[bytes, bytes]
 _KEY = KEY_DIMENSION.partition(".")[2]
+_TEXTS: Final = frozenset(Facts.__struct_fields__) - {"headers", "descriptors", "attrs"}
+"""The facts that are texts, not mappings."""
 _TOLD_TO_WAIT: Final = 300
 """The least status with which Retry-After means something (RFC 9110 section 10.2.3)."""
 _log = logging.getLogger("sluicegate.doors")
@@ -77,6 +79,10 @@ class Door:
             raise ConfigurationError(f"limiter: want a Limiter, got {type(limiter).__name__}")
         if type(retry_jitter_s) is not int or retry_jitter_s < 0:
             raise ConfigurationError(f"retry_jitter_s: want whole seconds >= 0, got {retry_jitter_s!r:.64}")
+        if not (random is None or isinstance(random, Random)):
+            raise ConfigurationError(f"random: want a random.Random, got {type(random).__name__}")
+        require_function("key", key)
+        require_function("identify", identify)
         self.keyed = limiter._live.keyed is not None
         if key is not None and not self.keyed:
             raise ConfigurationError("key: this limiter has rules, whose `per` says whose a request is; see `identify`")
@@ -182,8 +188,13 @@ class Door:
             raise ConfigurationError(f"key: gave {type(key).__name__}, want a text, or None where there is none")
         if not key and facts.ip is None and "ip" in (*limit.per, limit._options.get("on_missing")):
             self.warn_no_address()
-        owner: object = limit if limit.apart else (base, limit.name)
+        owner: object = limit
+        if not limit.apart:
+            owner = (base, limit.name)
+            limits.claim(owner, limit)
         facts = limits.pathless(facts)
+        if facts.route is None and limit.place is not None:
+            facts = msgspec.structs.replace(facts, route=limit.place)
         if key is not None:
             facts = msgspec.structs.replace(facts, attrs={**(facts.attrs or {}), _KEY: key})
         return Asked(owner, limit.limiter_for(base, limits.name_of(limit)), facts, cost)
@@ -284,4 +295,7 @@ def _vouched(facts: Facts, known: Mapping[str, Any] | None) -> Facts:
     unknown = sorted(set(known) - set(Facts.__struct_fields__))
     if unknown:
         raise ConfigurationError(f"identify: gave {unknown[0]!r}, which is no fact")
+    for name, value in known.items():
+        if name in _TEXTS and not (value is None or isinstance(value, str)):
+            raise ConfigurationError(f"identify: gave {type(value).__name__} as {name!r}, want a text, or None")
     return msgspec.structs.replace(facts, **known)

@@ -10,17 +10,23 @@ from sluicegate.clock import US_PER_S
 from sluicegate.doors.refusals import too_many_held
 from sluicegate.doors.web.door import Asked
 from sluicegate.doors.web.request import RequestLimits
+from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.decision import Decision
 
 __all__ = ["Holder"]
 
 
 class Holder:
-    """Decides, and lets a request wait where a rule says so. ``held_max`` may wait at once; the next ones are refused."""
+    """Decides, and lets a request wait where a rule says so. ``held_max`` may wait at once; the next ones are refused.
+
+    Raises ConfigurationError for what is no number of requests; 0 lets none wait.
+    """
 
     __slots__ = ("_held", "_lock", "held_max")
 
     def __init__(self, held_max: int = WSGI_HELD_MAX) -> None:
+        if type(held_max) is not int or held_max < 0:
+            raise ConfigurationError(f"held_max: want a whole number >= 0, got {held_max!r:.64}")
         self.held_max = held_max
         self._held = 0
         self._lock = threading.Lock()

@@ -16,7 +16,7 @@ import msgspec
 from sluicegate.algorithms.verdict import Outcome
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.web.declared import DEFAULT_NAME, Limit
-from sluicegate.errors import StoreError
+from sluicegate.errors import ConfigurationError, InvalidRequest, StoreError
 from sluicegate.limiter.decision import Decision, RuleResult, Summary
 from sluicegate.limiter.limiter import FactsOrKey, Limiter
 from sluicegate.limiter.plan import Plan
@@ -30,18 +30,21 @@ class RequestLimits:
     """The decisions of one request, and how to undo them. Belongs to the request; not safe to share between threads.
 
     ``facts``: what was known of the request when the first gate decided. ``decisions``: one per rule set or limit, in the order
-    decided. ``refused``: the first of them that refused, with the limiter that did; None while none has.
+    decided. ``refused``: the first of them that refused, with the limiter that did; None while none has. ``invalid``: why a gate could
+    not decide, for instance a cost out of range; None where all could.
     """
 
     __slots__ = (
         "_by_owner",
         "_charged",
+        "_claims",
         "_merged",
         "_names",
         "_pathless",
         "_waited_for",
         "decisions",
         "facts",
+        "invalid",
         "later_s",
         "origin",
         "refused",
@@ -54,6 +57,7 @@ class RequestLimits:
         """The application and root path that an ASGI request had when it came; applications mounted inside change both."""
         self.decisions: list[Decision] = []
         self.refused: tuple[Limiter, Decision] | None = None
+        self.invalid: InvalidRequest | None = None
         self.told: Decision | None = None
         """What the client was told of a refusal, where that differs from the decision."""
         self.later_s: int | None = None
@@ -61,6 +65,7 @@ class RequestLimits:
         self._by_owner: dict[object, Decision] = {}
         self._charged: list[tuple[Limiter, Decision]] = []
         self._merged: Decision | None = None
+        self._claims: dict[object, Limit] = {}
         self._names: dict[Limit, str] = {}
         self._pathless: tuple[Facts, Facts] | None = None
         self._waited_for: tuple[Decision, ...] = ()
@@ -155,7 +160,11 @@ class RequestLimits:
         known = self._by_owner.get(owner)
         if known is not None:
             return known
-        decision = limiter.check(what, cost, peek=self.refused is not None)
+        try:
+            decision = limiter.check(what, cost, peek=self.refused is not None)
+        except InvalidRequest as error:
+            self.invalid = error
+            raise
         if self._note(owner, limiter, decision):
             self.refund()
         return decision
@@ -165,7 +174,11 @@ class RequestLimits:
         known = self._by_owner.get(owner)
         if known is not None:
             return known
-        decision = await limiter.acheck(what, cost, peek=self.refused is not None)
+        try:
+            decision = await limiter.acheck(what, cost, peek=self.refused is not None)
+        except InvalidRequest as error:
+            self.invalid = error
+            raise
         if self._note(owner, limiter, decision):
             await self.arefund()
         return decision
@@ -176,6 +189,17 @@ class RequestLimits:
             return False
         self._waited_for = (*self._waited_for, decision)
         return True
+
+    def claim(self, owner: object, limit: Limit) -> None:
+        """Note that ``limit`` is decided as ``owner``, a name.
+
+        Raises ConfigurationError where another limit of that name says something else: only one of them would be decided.
+        """
+        first = self._claims.setdefault(owner, limit)
+        if first is not limit and not first.says_the_same(limit):
+            raise ConfigurationError(
+                f"limits of one name on one request differ: {first!r} and {limit!r}; give each a name of its own"
+            )
 
     def name_of(self, limit: Limit) -> str:
         """The rule's name of a limit in this request: its own, else ``limit``, ``limit-2`` … in the order met."""
