@@ -57,21 +57,39 @@ def starlette_app() -> Starlette:
         ("GET", "/sub/", "/sub/"),
         ("GET", "/sub/nothing", "/sub/**"),
         ("GET", "/tenants/acme/files/a/b/c", "/tenants/{tenant}/files/{path}"),
-        ("GET", "/hosted/1", "/hosted/{x}"),
+        ("GET", "/hosted/1", "/{rest}"),
         ("GET", "/anything/else", "/{rest}"),
     ],
 )
 def test_templates(method: str, path: str, template: str) -> None:
     """The first route that fits path and method wins, a catch-all behind it does not; of mounts the inside counts, too."""
-    scope = {"type": "http", "method": method, "path": path, "root_path": ""}
+    scope = {"type": "http", "method": method, "path": path, "root_path": "", "headers": []}
     tables = RouteTables()
     # No route serves DELETE: the first whose path fits describes the 405.
     assert tables.template(starlette_app(), scope, "") == template
 
 
+@pytest.mark.parametrize(
+    ("host", "path", "template"),
+    [
+        (b"other.example", "/hosted/1", "other.example/hosted/{x}"),
+        (b"OTHER.example:8080", "/hosted/1", "other.example/hosted/{x}"),
+        (b"other.example", "/elsewhere", "other.example/**"),
+        (b"other.example", "/users/1", "/users/{id}"),
+        (b"third.example", "/hosted/1", "/{rest}"),
+        (b"\xff", "/hosted/1", "/{rest}"),
+    ],
+)
+def test_routes_of_a_host(host: bytes, path: str, template: str) -> None:
+    """The routes of a host are those of requests to it only, in the router's order; the same path on another host is another endpoint."""
+    scope = {"type": "http", "method": "GET", "path": path, "root_path": "", "headers": [(b"host", host)]}
+    tables, app = RouteTables(), starlette_app()
+    assert [tables.template(app, scope, "") for _ in range(2)] == [template] * 2
+
+
 def test_the_root_path_is_not_part_of_a_template() -> None:
     """Behind a proxy that keeps a prefix the templates are those of the application."""
-    scope = {"type": "http", "method": "GET", "path": "/proxied/users/1", "root_path": "/proxied"}
+    scope = {"type": "http", "method": "GET", "path": "/proxied/users/1", "root_path": "/proxied", "headers": []}
     assert RouteTables().template(starlette_app(), scope, "/proxied") == "/users/{id}"
     other = {**scope, "path": "/proxiedusers/1"}
     assert RouteTables().template(starlette_app(), other, "/proxied") == "/{rest}"
@@ -79,7 +97,7 @@ def test_the_root_path_is_not_part_of_a_template() -> None:
 
 def test_applications_of_another_kind_have_no_templates() -> None:
     """What has no routes that can be read is not guessed at."""
-    scope = {"type": "http", "method": "GET", "path": "/x", "root_path": ""}
+    scope = {"type": "http", "method": "GET", "path": "/x", "root_path": "", "headers": []}
     assert RouteTables().template(object(), scope, "") is None
     assert RouteTables().template(Starlette(routes=[Route("/y", page)]), scope, "") is None
 
@@ -167,7 +185,11 @@ def test_the_memo_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluicegate.doors.web.routes.ROUTE_MEMO_MAX", 10)
     tables, app = RouteTables(), starlette_app()
     for number in range(100):
-        tables.template(app, {"type": "http", "method": "GET", "path": f"/users/{number}", "root_path": ""}, "")
+        tables.template(
+            app, {"type": "http", "method": "GET", "path": f"/users/{number}", "root_path": "", "headers": []}, ""
+        )
         assert len(tables._memo) <= 10
-    tables.template(app, {"type": "http", "method": "GET", "path": "/users/" + "x" * 300, "root_path": ""}, "")
-    assert all(len(path) < 300 for _, _, path in tables._memo)
+    tables.template(
+        app, {"type": "http", "method": "GET", "path": "/users/" + "x" * 300, "root_path": "", "headers": []}, ""
+    )
+    assert all(len(path) < 300 for *_, path in tables._memo)

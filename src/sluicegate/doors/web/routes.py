@@ -1,12 +1,13 @@
 """The route template of a request, found as Starlette's router finds the route, before it does.
 
 The table is made from the routes of an application: those of mounted applications and included routers too, in the router's
-order. The first route whose path and method fit wins, else the first whose path fits. What is in no table (an application of
+order. The first route whose path and method fit wins, else the first whose path fits; the routes of a host are looked at for requests
+to it. What is in no table (an application of
 another kind, a path nobody serves) has no template; its rules count it by the pattern they matched, so it is never exempt.
 
 Needs no framework: it looks at attributes that Starlette's and FastAPI's routes have (``path_regex``, ``path_format``,
-``methods``, ``routes``), and leaves out what has none of them. A route whose class matches by something else than path and method is taken
-by these two all the same.
+``methods``, ``routes``), and leaves out what has none of them. A route whose class matches by something else than host, path and method is taken
+by these all the same.
 """
 
 from __future__ import annotations
@@ -28,7 +29,18 @@ class _Entry(NamedTuple):
     websocket: bool | None
     """None: a mount, for either kind of request."""
     inner: tuple[_Entry, ...] | None
-    """Of a mount: what is inside."""
+    """Of a mount, or of a host: what is inside."""
+    by_host: bool = False
+    """Whether ``regex`` is about the host, and the path is left to what is inside."""
+
+
+class _Table(NamedTuple):
+    app: object
+    length: int
+    """Routes the application had when the table was made."""
+    entries: tuple[_Entry, ...]
+    by_host: bool
+    """Whether some entry looks at the host."""
 
 
 class RouteTables:
@@ -37,8 +49,8 @@ class RouteTables:
     __slots__ = ("_memo", "_tables")
 
     def __init__(self) -> None:
-        self._tables: dict[int, tuple[object, int, tuple[_Entry, ...]]] = {}
-        self._memo: dict[tuple[int, str, str], str | None] = {}
+        self._tables: dict[int, _Table] = {}
+        self._memo: dict[tuple[int, str, str, str], str | None] = {}
 
     def template(self, app: object, scope: Mapping[str, Any], root_path: str) -> str | None:
         """The template of a request to ``app`` such as ``/users/{id}``; None where there is none.
@@ -51,19 +63,21 @@ class RouteTables:
         websocket = scope["type"] == "websocket"
         method = "" if websocket else scope["method"]
         path = _below(root_path, scope["path"])
-        known = self._tables.get(id(app))
-        if known is None or known[0] is not app or known[1] != len(routes):
+        table = self._tables.get(id(app))
+        if table is None or table.app is not app or table.length != len(routes):
             if len(self._tables) >= ROUTE_MEMO_MAX:
                 self._tables.clear()
-            known = self._tables[id(app)] = (app, len(routes), tuple(_entries(routes)))
+            entries = tuple(_entries(routes))
+            table = self._tables[id(app)] = _Table(app, len(routes), entries, _looks_at_hosts(entries))
             self._memo.clear()
-        memo_key = (id(app), method, path)
+        host = _host_of(scope) if table.by_host else ""
+        memo_key = (id(app), method, host, path)
         try:
             return self._memo[memo_key]
         except KeyError:
             pass
-        found = _find(known[2], path, method, websocket=websocket)
-        if len(path) + len(method) <= ROUTE_MEMO_CHARS_MAX:
+        found = _find(table.entries, path, method, host, websocket=websocket)
+        if len(path) + len(method) + len(host) <= ROUTE_MEMO_CHARS_MAX:
             if len(self._memo) >= ROUTE_MEMO_MAX:
                 self._memo.clear()
             self._memo[memo_key] = found
@@ -84,9 +98,9 @@ def _entries(routes: Iterable[Any]) -> Iterator[_Entry]:
             # A router included in a FastAPI application: its routes, with the prefix they are served under.
             for context in contexts():
                 yield from _entries([getattr(context, "starlette_route", None) or context])
-        elif hasattr(route, "host_regex"):
-            # The routes of one host. Which host it is does not matter to the template.
-            yield from _entries(getattr(route, "routes", None) or ())
+        elif isinstance(getattr(route, "host_regex", None), re.Pattern):
+            inner = tuple(_entries(getattr(route, "routes", None) or ()))
+            yield _Entry(route.host_regex, route.host_format, None, None, inner, by_host=True)
         elif isinstance(getattr(route, "path_regex", None), re.Pattern):
             yield _entry(route)
 
@@ -102,16 +116,30 @@ def _entry(route: Any) -> _Entry:
     return _Entry(route.path_regex, route.path_format, methods, websocket=False, inner=None)
 
 
-def _find(entries: Sequence[_Entry], path: str, method: str, *, websocket: bool) -> str | None:
+def _looks_at_hosts(entries: Sequence[_Entry]) -> bool:
+    return any(entry.by_host or _looks_at_hosts(entry.inner or ()) for entry in entries)
+
+
+def _host_of(scope: Mapping[str, Any]) -> str:
+    """The host as Starlette's router compares it: of the first such header, lower case, without the port."""
+    for name, value in scope["headers"]:
+        if name == b"host":
+            text: str = value.decode("latin-1")
+            return text.split(":", maxsplit=1)[0].lower()
+    return ""
+
+
+def _find(entries: Sequence[_Entry], path: str, method: str, host: str, *, websocket: bool) -> str | None:
     partial: str | None = None
     for entry in entries:
         if entry.websocket is not None and entry.websocket is not websocket:
             continue
-        matched = entry.regex.match(path)
+        matched = entry.regex.match(host if entry.by_host else path)
         if matched is None:
             continue
         if entry.inner is not None:
-            inside = _find(entry.inner, "/" + matched["path"], method, websocket=websocket)
+            below = path if entry.by_host else "/" + matched["path"]
+            inside = _find(entry.inner, below, method, host, websocket=websocket)
             return f"{entry.template}{inside or '/**'}"
         if entry.methods is None or method in entry.methods:
             return entry.template
