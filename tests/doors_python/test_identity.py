@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from litestar import Litestar
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -217,3 +220,16 @@ async def test_django_under_asgi_reads_the_connection_itself(django_site: Any, b
     assert await status(ann, client=None) == 429
     assert await status(ann, client=None, server=("/run/app.sock", None)) == 200
     assert seen == [("ann", "192.0.2.7"), ("ann", None)]
+
+
+@pytest.mark.filterwarnings("ignore:Using `httpx`")
+@pytest.mark.parametrize("of", ["starlette", "fastapi", "litestar"])
+def test_test_clients_are_limited(by_rules: Make, of: str) -> None:
+    """The test clients of frameworks have a name for an address; they count as 127.0.0.1, so that tests see the limits."""
+    from litestar.testing import TestClient as LitestarClient
+    from starlette.testclient import TestClient
+
+    made = {"starlette": Starlette, "fastapi": FastAPI, "litestar": partial(Litestar, [], openapi_config=None)}
+    app: Any = RateLimitMiddleware(made[of](), by_rules("rules: [{name: all, per: [ip], quota: 1/minute}]"))
+    client: Any = LitestarClient(app) if of == "litestar" else TestClient(app)
+    assert [client.get("/").status_code for _ in range(2)] == [404, 429]

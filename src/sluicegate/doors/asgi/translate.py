@@ -21,6 +21,9 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 SCOPE_KEY = "sluicegate.rate_limit"
 """Where in the scope the ``RequestLimits`` are, for applications without ``request.state``."""
 
+_TEST_PEER = "testclient"
+"""What the test clients of Starlette, FastAPI and Litestar give as the peer; no server does."""
+_LOOPBACK = "127.0.0.1"
 _NO_ADDRESS = ""
 """What the resolver is told of a TCP peer whose address is gone: no address, and nobody who is trusted."""
 
@@ -37,6 +40,9 @@ def facts_of(door: Door, scope: Scope) -> Facts:
     target = raw_path.decode("latin-1") if raw_path else quote(scope["path"])
     client = scope.get("client")
     peer = client[0] if client else _peer_without_address(scope)
+    if peer == _TEST_PEER:
+        # Without an address limits by address would not apply, and tests would show an application without limits.
+        peer = _LOOPBACK
     return door.resolver.facts(scope.get("method", "GET"), target, host, headers, peer)
 
 
