@@ -206,7 +206,7 @@ def test_a_duplicate_name_is_visible():
     """T109: a rule defined twice refuses the file and names both lines."""
     _, problems = check_rules("version: 1\nrules: [{name: a, quota: 5/s}, {name: a, quota: 6/s}]", "f")
     assert [str(problem) for problem in problems] == [
-        "f:2: rule 'a': name: another rule has this name, on line 2; a name is a rule's identity"
+        "f:2: rule 'a': name: another rule on line 2 has this name; a name is a rule's identity"
     ]
 
 

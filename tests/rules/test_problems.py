@@ -284,7 +284,7 @@ extra: 1
         "7: rule 'two': match.host: 'a b' is not a host such as api.example.com or *.example.com",
         "8: rule 'two': per: unknown dimension 'usr' (did you mean 'user'?)",
         "10: rule 'two': strict: belongs to sliding_window and does nothing for token_bucket",
-        "11: rule 'one': name: another rule has this name, on line 3; a name is a rule's identity",
+        "11: rule 'one': name: another rule on line 3 has this name; a name is a rule's identity",
         "12: rule 'one': quota.free: unknown tier; the file declares no tiers",
         "13: extra: unknown field",
     ]

@@ -14,6 +14,7 @@ from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity import IdentityConfig
 from sluicegate.rules.match import Matcher, see
 from sluicegate.rules.model import Match, Mode, Quota, Rule, Tiers
+from sluicegate.rules.notation import on_line
 from sluicegate.rules.overlap import may_meet
 from sluicegate.rules.paths import Glob, Wild, parse_pattern
 from sluicegate.rules.problems import Problems
@@ -91,7 +92,7 @@ def _check_leaky(rules: Sequence[Rule], problems: Problems) -> None:
                 problems.add(later.line, later.name, None, message, None, "warning")
                 return
             if may_meet(earlier.match, later.match):
-                message = f"can hold the same request as rule {earlier.name!r} on line {earlier.line}; only one should"
+                message = f"can hold the same request as rule {earlier.name!r}{on_line(earlier.line)}; only one should"
                 problems.add(later.line, later.name, "match", message, None, "warning")
                 break
 
@@ -111,11 +112,11 @@ def _check_same_but_numbers(rules: Sequence[Rule], problems: Problems) -> None:
                 if group.index(smaller) > group.index(rule):
                     continue
                 message = (
-                    f"says the same as rule {smaller.name!r} on line {smaller.line}; both are charged, one is enough"
+                    f"says the same as rule {smaller.name!r}{on_line(smaller.line)}; both are charged, one is enough"
                 )
             else:
                 message = (
-                    f"has no effect beside rule {smaller.name!r} on line {smaller.line}, which has the same match and "
+                    f"has no effect beside rule {smaller.name!r}{on_line(smaller.line)}, which has the same match and "
                     "per and a smaller quota; both are charged and the smaller decides"
                 )
             problems.add(rule.line, rule.name, "quota", message, None, "warning")

@@ -32,7 +32,7 @@ def check_identity(
     problems: Problems,
 ) -> None:
     """Warn where an identity is anybody's choice, or can never be known."""
-    has_identity = lines("identity") > 0
+    has_identity = lines("identity") != 0
     if has_identity:
         _check_subjects(subjects, identity, lines, problems)
     by_address = [rule for rule in rules if _limits_addresses(rule)]

@@ -19,13 +19,13 @@ from sluicegate.rules.digest import digest_of
 from sluicegate.rules.fields import Block, Place, kind_of, text_of
 from sluicegate.rules.identity import IdentityConfig, parse_identity
 from sluicegate.rules.model import Rule, RuleSet, Tiers
-from sluicegate.rules.notation import shown, suggest
+from sluicegate.rules.notation import on_line, shown, suggest
 from sluicegate.rules.problems import Problem, Problems, RulesInvalid
 from sluicegate.rules.quota import NUMBER_FIELDS
 from sluicegate.rules.read_rule import NAME, name_problem, name_suggestion, read_rule
 from sluicegate.rules.yaml_tree import Item, plain, read_yaml
 
-__all__ = ["FORMAT_VERSION", "check_rules", "load_rules"]
+__all__ = ["FORMAT_VERSION", "check_rules", "load_rules", "read_tree"]
 
 FORMAT_VERSION: Final = 1
 """The version of the file format: what ``version:`` at the top of a file must say."""
@@ -42,7 +42,7 @@ def check_rules(text: str | bytes, source: str) -> tuple[RuleSet | None, tuple[P
     """
     problems = Problems(source)
     root = read_yaml(text, problems)
-    ruleset = None if root is None else _read_file(root, problems, source)
+    ruleset = None if root is None else read_tree(root, problems, source)
     return (None if problems.errors else ruleset), problems.result()
 
 
@@ -56,7 +56,8 @@ def load_rules(text: str | bytes, source: str, version: int = 1) -> RuleSet:
     return replace(ruleset, version=version)
 
 
-def _read_file(root: Item, problems: Problems, source: str) -> RuleSet | None:
+def read_tree(root: Item, problems: Problems, source: str) -> RuleSet | None:
+    """The rule set that the values of a file mean, as far as they can be read; what is wrong is noted in ``problems``."""
     place = Place(problems)
     if not isinstance(root.value, dict):
         place.add(root.line, f"expected a mapping with {', '.join(_FIELDS)}, got {kind_of(root)}")
@@ -207,6 +208,6 @@ def _check_unique(entry: Item, first_lines: dict[str, int], problems: Problems) 
     if name is None or not isinstance(name.value, str) or not NAME.fullmatch(name.value):
         return
     if name.value in first_lines:
-        message = f"another rule has this name, on line {first_lines[name.value]}; a name is a rule's identity"
+        message = f"another rule{on_line(first_lines[name.value])} has this name; a name is a rule's identity"
         Place(problems, name.value, "name").add(name.line, message)
     first_lines.setdefault(name.value, name.line)

@@ -14,7 +14,7 @@ from typing import Final
 
 from sluicegate.bounds import COUNT_DIGITS_MAX, HINT_CHARS_MAX
 
-__all__ = ["DAY_US", "UNITS_US", "NotationError", "parse_count", "parse_span", "shown", "suggest"]
+__all__ = ["DAY_US", "UNITS_US", "NotationError", "on_line", "parse_count", "parse_span", "shown", "suggest"]
 
 _MS_US: Final = 1_000
 _SECOND_US: Final = 1_000_000
@@ -68,6 +68,11 @@ def shown(value: object) -> str:
         # CPython refuses to print integers of more than 4,300 digits.
         text = "a number of thousands of digits"
     return text if len(text) <= HINT_CHARS_MAX else f"{text[:HINT_CHARS_MAX]}…"
+
+
+def on_line(line: int) -> str:
+    """`` on line 7``, or "" where what is spoken of has no line (``line`` < 1)."""
+    return f" on line {line}" if line > 0 else ""
 
 
 def parse_count(token: str, what: str) -> int:

@@ -22,6 +22,7 @@ class Problem:
 
     ``line`` counts from 1, 0 where no line is to blame. ``rule`` is the rule's name (or ``#3`` for the third, where it
     has none); ``field`` the path within the rule or file, such as ``match.path``. Both are None where they do not apply.
+    ``pointer``: where it is in a document (a JSON pointer, "" for all of it); None where the rules were read from a file.
     """
 
     file: str
@@ -31,10 +32,11 @@ class Problem:
     message: str
     suggestion: str | None = None
     severity: Severity = "error"
+    pointer: str | None = None
 
     def __str__(self) -> str:
         """``file:line: rule 'x': field: message (did you mean 'y'?)``; a warning says so after the line."""
-        parts = [f"{self.file}:{self.line}" if self.line else self.file]
+        parts = [f"{self.file}:{self.line}" if self.line > 0 else self.file]
         if self.severity == "warning":
             parts.append("warning")
         if self.rule is not None:
