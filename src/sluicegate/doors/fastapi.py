@@ -12,6 +12,7 @@ what an endpoint returns as data, but not on a ``Response`` that it makes itself
 """
 
 # No postponed annotations here: FastAPI reads those of ``Dependency.__call__``.
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +48,11 @@ class Dependency:
 
     def __init__(self, declared: Limit) -> None:
         self.declared = declared
-        self._alone = RateLimitMiddleware(_nowhere, declared.limiter or _in_process)
+
+    @functools.cached_property
+    def _alone(self) -> RateLimitMiddleware:
+        """What decides where no middleware is around."""
+        return RateLimitMiddleware(_nowhere, self.declared.limiter or _in_process)
 
     async def __call__(self, connection: HTTPConnection, response: Response) -> RequestLimits:
         scope = connection.scope

@@ -4,6 +4,7 @@ callables.py   key, identity and cost functions: which may be coroutine function
 declared.py    Limit: a limit written beside a route instead of in the rules file
 request.py     RequestLimits: all that was decided for one request, each rule once, all of it or nothing
 door.py        Door: a limiter with its headers; facts and charges of a request
+workers.py     a warning where workers would count each by itself
 environ.py     facts from the environment of WSGI and Django
 routes.py      the route template of a request, found as Starlette's and FastAPI's routers find it
 """

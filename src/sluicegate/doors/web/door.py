@@ -22,6 +22,7 @@ from sluicegate.doors.refusals import Reply, delayed, refusal, respond_of
 from sluicegate.doors.web.callables import awaited, no_awaitable, require_function, require_plain
 from sluicegate.doors.web.declared import Limit
 from sluicegate.doors.web.request import RequestLimits
+from sluicegate.doors.web.workers import WorkersWarning
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.keyed import KEY_DIMENSION
@@ -41,6 +42,7 @@ _TEXTS: Final = frozenset(Facts.__struct_fields__) - {"headers", "descriptors", 
 _TOLD_TO_WAIT: Final = 300
 """The least status with which Retry-After means something (RFC 9110 section 10.2.3)."""
 _log = logging.getLogger("sluicegate.doors")
+_workers = WorkersWarning()
 
 
 class Asked(NamedTuple):
@@ -93,6 +95,7 @@ class Door:
             require_plain("identify", identify, "this door")
         self.limiter = limiter
         self.headers = RateHeaders(headers)
+        _workers.look(limiter.store)
         self._own = frozenset(name.decode() for name in self.headers.names)
         self._own_refused = self._own | {"retry-after"}
         self._owner: object = limiter if key is None else (limiter, key)
