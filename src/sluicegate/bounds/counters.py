@@ -27,6 +27,7 @@ __all__ = [
     "MEMORY_SWEEP_STEP_MIN",
     "MEMORY_TABLE_SMALL",
     "NOW_US_MAX",
+    "OFFENDERS_MAX",
     "PERIOD_US_MAX",
     "RECEIPTS_MAX",
     "RECEIPT_TTL_US",
@@ -133,6 +134,9 @@ RECEIPT_TTL_US: Final = 3_600 * 1_000_000
 # Pairs of rule and outcome a limiter counts refusals of: four outcomes of more rules than a file may hold. Further
 # names, which only inline policies can bring, are counted together.
 REFUSAL_COUNTS_MAX: Final = 20_000
+
+# Clients whose refusals a limiter counts apart: each is told at most a thousandth of all refusals too many. They take below 1 MB.
+OFFENDERS_MAX: Final = 1_000
 
 # What a request refused because of the store is told to wait: long enough for a failover to begin, short enough that
 # clients are back soon after it.

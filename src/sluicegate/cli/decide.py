@@ -108,4 +108,5 @@ def _explained_line(row: Explained) -> str:
     if row.subject is None:
         return f"{head} {row.reason}"
     tier = "" if row.tier is None else f", tier {row.tier}"
-    return f"{head} {row.quota} for {row.subject}, cost {row.cost}{tier}, {row.mode}"
+    arm = f", {row.arm}" if row.arm else ""
+    return f"{head} {row.quota} for {row.subject}, cost {row.cost}{tier}, {row.mode}{arm}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from sluicegate.errors import ConfigurationError
+from sluicegate.limiter.arms import ArmGuards
 from sluicegate.limiter.subjects import STATIC_DIMENSIONS, SubjectOf, Subjects
 from sluicegate.rules.conditions import Guard, Seen
 from sluicegate.rules.facts import Facts
@@ -29,12 +30,22 @@ _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class CompiledRule:
-    """One rule that is not off. ``quotas`` and ``counters`` hold what each tier gets; an unlimited quota has no counters."""
+    """One rule that is not off. ``quotas`` and ``counters`` hold what each tier gets; an unlimited quota has no counters.
 
-    __slots__ = ("_ready", "_simple", "_subject_of", "_subjects", "counters", "quotas", "rule")
+    ``matched``: where requests are counted that a rule on trial applies to, by its name. ``arm``: tells the share of clients that the
+    rule is for; None: it is for all.
+    """
+
+    __slots__ = ("_matched", "_ready", "_simple", "_subject_of", "_subjects", "arm", "counters", "quotas", "rule")
 
     def __init__(
-        self, rule: Rule, tiers: Sequence[str | None], default: str | None, namespace: str, subjects: Subjects
+        self,
+        rule: Rule,
+        tiers: Sequence[str | None],
+        default: str | None,
+        namespace: str,
+        subjects: Subjects,
+        matched: dict[str, int],
     ) -> None:
         self.rule = rule
         self.quotas: Mapping[str | None, Quota] = {tier: _quota_of(rule, tier, default) for tier in tiers}
@@ -42,11 +53,17 @@ class CompiledRule:
             tier: _counters(rule, quota, namespace) for tier, quota in self.quotas.items()
         }
         self._subjects = subjects
-        dynamic = STATIC_DIMENSIONS.isdisjoint(rule.per.dimensions)
+        trial = rule.trial
+        self._matched = None if trial is None else matched
+        if trial is not None:
+            matched.setdefault(rule.name, 0)
+        self.arm = None if trial is None or trial.arm is None else ArmGuards(trial.arm, subjects)
+        dynamic = STATIC_DIMENSIONS.isdisjoint(rule.per.dimensions) and (self.arm is None or self.arm.dynamic)
         self._subject_of = subjects.subject_of(rule.per, _NOTHING_SEEN, EVERY_PATH) if dynamic else None
-        self._simple = rule.cost == 1 and rule.per.on_missing is not OnMissing.DENY
+        self._simple = rule.cost == 1 and rule.per.on_missing is not OnMissing.DENY and trial is None
         # The steps that do not depend on the request line; most rules have no others.
-        ready = {tier: self._steps(tier, self._subject_of, None) for tier in tiers} if self._subject_of else {}
+        usual = self._guard(_NOTHING_SEEN, EVERY_PATH, None) if self._subject_of else None
+        ready = {tier: self._steps(tier, self._subject_of, usual) for tier in tiers} if self._subject_of else {}
         self._ready: Mapping[str | None, Sequence[Step]] = ready
 
     def subject_of(self, seen: Seen, pattern: str) -> SubjectOf:
@@ -57,7 +74,15 @@ class CompiledRule:
         """What to do for a request seen this way; nothing where the tier is unlimited."""
         if self._ready and candidate.guard is None:
             return self._ready[seen.tier]
-        return self._steps(seen.tier, self.subject_of(seen, candidate.pattern), candidate.guard)
+        guard = self._guard(seen, candidate.pattern, candidate.guard)
+        return self._steps(seen.tier, self.subject_of(seen, candidate.pattern), guard)
+
+    def _guard(self, seen: Seen, pattern: str, conditions: Guard | None) -> Guard | None:
+        """The conditions of the rule and of its arm."""
+        if self.arm is None:
+            return conditions
+        arm = self.arm.guard(seen, pattern)
+        return arm if conditions is None else lambda facts: conditions(facts) and arm(facts)
 
     def _steps(self, tier: str | None, subject_of: SubjectOf, guard: Guard | None) -> Sequence[Step]:
         counters = self.counters[tier]
@@ -66,7 +91,10 @@ class CompiledRule:
         if self._simple and guard is None:
             everybody = self.rule.per.dimensions == ()
             return [((counter, EVERYBODY, 1) if everybody else None, counter, subject_of, None) for counter in counters]
-        return [(None, counters[0], subject_of, _charge_step(self.rule, counters, subject_of, guard))]
+        charge = _charge_step(self.rule, counters, subject_of, guard)
+        if self._matched is not None:
+            charge = _counted_step(charge, self.rule.name, self._matched)
+        return [(None, counters[0], subject_of, charge)]
 
 
 def header_cost(cost: CostFrom, facts: Facts) -> int:
@@ -101,6 +129,19 @@ def _charge_step(rule: Rule, counters: tuple[Counter, ...], subject_of: SubjectO
     return charge
 
 
+def _counted_step(step: ChargeStep, name: str, matched: dict[str, int]) -> ChargeStep:
+    """The step of a rule on trial, which counts the requests it applies to."""
+
+    def charge(facts: Facts, cost: int, charges: list[Charge]) -> tuple[Counter, ...]:
+        before = len(charges)
+        unidentified = step(facts, cost, charges)
+        if unidentified or len(charges) > before:
+            matched[name] += 1
+        return unidentified
+
+    return charge
+
+
 def _quota_of(rule: Rule, tier: str | None, default: str | None) -> Quota:
     """The quota of a tier: its own, else the one for all that are not named, else the default tier's."""
     for key in (tier, None, default):
@@ -112,9 +153,12 @@ def _quota_of(rule: Rule, tier: str | None, default: str | None) -> Quota:
 
 def _counters(rule: Rule, quota: Quota, namespace: str) -> tuple[Counter, ...]:
     several = len(quota.specs) > 1
+    kept_by, generation = (rule.name, 0) if rule.trial is None else (rule.trial.rule, rule.trial.generation)
     counters = []
     for number, spec in enumerate(quota.specs, start=1):
-        name = f"{rule.name}#{number}" if several else rule.name
-        prefix = counter_prefix(namespace, name, spec.algorithm, spec.shape)
-        counters.append(Counter(name, spec, prefix, rule.mode is Mode.SHADOW, rule.denied_counts, rule.on_change))
+        part = f"#{number}" if several else ""
+        prefix = counter_prefix(namespace, kept_by + part, spec.algorithm, spec.shape, generation)
+        counters.append(
+            Counter(rule.name + part, spec, prefix, rule.mode is Mode.SHADOW, rule.denied_counts, rule.on_change)
+        )
     return tuple(counters)

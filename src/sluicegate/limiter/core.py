@@ -48,9 +48,11 @@ class Core(Locked):
         self._namespace = namespace
         self._base_dir = base_dir
         self._enabled = True
-        self._live = Live(ruleset, namespace=namespace, clock=clock, base_dir=base_dir, keyed=keyed)
-        self._receipts = Receipts(clock)
         self.stats = LimiterStats()
+        self._live = Live(
+            ruleset, namespace=namespace, clock=clock, base_dir=base_dir, keyed=keyed, matched=self.stats.matched
+        )
+        self._receipts = Receipts(clock)
         self._store = open_store(store, clock) if isinstance(store, str) else store
         self._bulk = self._store if isinstance(self._store, BulkStore) else None
         self._async = self._store if isinstance(self._store, AsyncStore) else None

@@ -34,11 +34,11 @@ _RequestLine = tuple[str | None, str | None, str | None, str | None, tuple[Label
 
 
 class Engine:
-    """A compiled rule set. Immutable but for its memos and ``unknown_tiers``; safe from any thread.
+    """A compiled rule set. Immutable but for its memos, ``unknown_tiers`` and ``matched``; safe from any thread.
 
     ``namespace`` keeps services that share a store apart. ``unknown_tiers`` counts requests with a tier the
     rule set does not name (they count as the default tier); under threads it may miss a few. ``order``: names of counters, each with
-    its place in order of evaluation.
+    its place in order of evaluation. ``matched`` counts the requests that each rule on trial applies to; peeks are not counted.
     Raises ConfigurationError for a rule without a quota for some tier.
     """
 
@@ -54,6 +54,8 @@ class Engine:
         "_subjects",
         "_tier_names",
         "_tiered",
+        "_trials",
+        "matched",
         "namespace",
         "order",
         "ruleset",
@@ -61,11 +63,12 @@ class Engine:
         "version",
     )
 
-    def __init__(self, ruleset: RuleSet, namespace: str = "default") -> None:
+    def __init__(self, ruleset: RuleSet, namespace: str = "default", matched: dict[str, int] | None = None) -> None:
         self.ruleset = ruleset
         self.version = ruleset.version
         self.namespace = namespace
         self.unknown_tiers = 0
+        self.matched: dict[str, int] = {} if matched is None else matched
         tiers = ruleset.tiers
         self._default_tier = tiers.default
         self._tier_names = frozenset(name for name in (*tiers.names, tiers.default) if name is not None)
@@ -76,7 +79,10 @@ class Engine:
         self._subjects = Subjects(*prefixes)
         all_tiers = (None, *sorted(self._tier_names))
         rules = [rule for rule in in_order(ruleset.rules) if rule.mode is not Mode.OFF]
-        self._compiled = [CompiledRule(rule, all_tiers, tiers.default, namespace, self._subjects) for rule in rules]
+        self._compiled = [
+            CompiledRule(rule, all_tiers, tiers.default, namespace, self._subjects, self.matched) for rule in rules
+        ]
+        self._trials = any(rule.trial is not None for rule in rules)
         self._matcher = Matcher(rules, self._subjects.ip_key)
         self._rules = {
             counter.name: compiled.rule
@@ -121,6 +127,8 @@ class Engine:
         except (TypeError, AttributeError):
             _check_types(facts)
             raise
+        if peek and self._trials:
+            self._unmatch(charges, unidentified)
         if unidentified:
             return _plan_unidentified(charges, tier, self.version, unidentified)
         return Plan(charges, tier, self.version)
@@ -144,7 +152,7 @@ class Engine:
 
     def explain(self, facts: Facts, cost: int = 1) -> list[Explained]:
         """What every rule of the set says to these facts, in order of evaluation. Charges nothing; slow."""
-        plan = self.plan(facts, cost)
+        plan = self.plan(facts, check_cost(cost), peek=True)
         seen = see(facts.method, facts.path, facts.host, plan.tier, self._labels_of(facts))
         indexes = {compiled.rule.name: index for index, compiled in enumerate(self._compiled)}
         patterns = {candidate.rule_index: candidate.pattern for candidate in self._matcher.candidates(seen)}
@@ -157,6 +165,12 @@ class Engine:
             reason = self._matcher.reason(index, seen, facts)
             explained.append(explain_rule(self._compiled[index], seen, facts, cost, patterns.get(index), reason))
         return explained
+
+    def _unmatch(self, charges: list[Charge], unidentified: tuple[Counter, ...]) -> None:
+        """Take back what planning has counted for a request that is not decided."""
+        rules = (self._rules[counter.name] for counter in (*unidentified, *(charge[0] for charge in charges)))
+        for name in {rule.name for rule in rules if rule.trial is not None}:
+            self.matched[name] -= 1
 
     def _match(
         self, method: str | None, path: str | None, host: str | None, tier: str | None, labels: tuple[Label, ...]

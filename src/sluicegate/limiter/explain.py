@@ -17,7 +17,8 @@ class Explained(NamedTuple):
     """One rule's part in a request.
 
     ``matched``: its conditions hold. ``reason``: why it does not apply, or what becomes of it; "" where it is charged.
-    ``subject``, ``cost``: of its charge, None where none is made. ``quota``: the numbers of the tier as written.
+    ``subject``, ``cost``: of its charge, None where none is made. ``quota``: the numbers of the tier as written. ``arm``: where the
+    client stands in a rollout that tries this rule on a share of all clients; "" where none does.
     """
 
     rule: str
@@ -28,6 +29,7 @@ class Explained(NamedTuple):
     quota: str | None = None
     cost: int | None = None
     mode: str = Mode.OFF.value
+    arm: str = ""
 
 
 def explain_rule(
@@ -40,6 +42,10 @@ def explain_rule(
     )
     if reason is not None:
         return explained
+    if compiled.arm is not None and rule.trial is not None:
+        explained = explained._replace(arm=compiled.arm.told(seen, pattern or EVERY_PATH, facts))
+        if not compiled.arm.guard(seen, pattern or EVERY_PATH)(facts):
+            return explained._replace(reason=f"not for this client in rollout {rule.trial.rollout}: {explained.arm}")
     if not compiled.counters[seen.tier]:
         return explained._replace(reason="unlimited for this tier")
     subject = compiled.subject_of(seen, pattern or EVERY_PATH)(facts)

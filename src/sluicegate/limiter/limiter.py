@@ -164,6 +164,7 @@ class Limiter(AsyncCalls):
                 clock=self._clock,
                 base_dir=self._base_dir,
                 keyed=live.keyed is not None,
+                matched=self.stats.matched,
             )
             if live.sets is not None:
                 fresh.sets = SetPlanner(fresh.engine)

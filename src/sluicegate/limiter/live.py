@@ -29,10 +29,19 @@ class Live:
 
     __slots__ = ("engine", "keyed", "resolver", "ruleset", "sets", "version")
 
-    def __init__(self, ruleset: RuleSet, *, namespace: str, clock: Clock, base_dir: Path | None, keyed: bool) -> None:
+    def __init__(
+        self,
+        ruleset: RuleSet,
+        *,
+        namespace: str,
+        clock: Clock,
+        base_dir: Path | None,
+        keyed: bool,
+        matched: dict[str, int] | None = None,
+    ) -> None:
         self.ruleset = ruleset
         self.version = ruleset.version
-        self.engine = Engine(ruleset, namespace)
+        self.engine = Engine(ruleset, namespace, matched)
         self.resolver = IdentityResolver.for_rules(ruleset, clock=clock, base_dir=base_dir)
         self.keyed = KeyedPlanner(ruleset, namespace) if keyed else None
         self.sets: SetPlanner | None = None

@@ -62,10 +62,10 @@ class SetPlanner:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         rules = engine.ruleset.rules
-        self._named = Engine(replace(engine.ruleset, rules=tuple(r for r in rules if r.match.domain)), engine.namespace)
-        self._others = Engine(
-            replace(engine.ruleset, rules=tuple(r for r in rules if not r.match.domain)), engine.namespace
-        )
+        named = tuple(rule for rule in rules if rule.match.domain)
+        others = tuple(rule for rule in rules if not rule.match.domain)
+        self._named = Engine(replace(engine.ruleset, rules=named), engine.namespace, engine.matched)
+        self._others = Engine(replace(engine.ruleset, rules=others), engine.namespace, engine.matched)
 
     def plan(self, sets: Sequence[SetOfCharges], whole: Facts | None = None, cost: int = 1) -> PlannedSets:
         """The charges of ``sets``, by rules that name a domain, and of ``whole`` (None: nothing) at ``cost`` by those that name none.

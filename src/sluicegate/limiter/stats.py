@@ -8,6 +8,8 @@ from sluicegate.algorithms.verdict import DENIED, NEVER_FITS, Outcome
 from sluicegate.bounds import REFUSAL_COUNTS_MAX
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.degraded import CLOSED, LOCAL, OPEN, STICKY
+from sluicegate.limiter.offenders import Offenders
+from sluicegate.rules.feed import RuleCounts
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Charge
 
@@ -26,6 +28,9 @@ class LimiterStats:
     ``bypassed``: the limiter was switched off. ``refused``: refusals by (deciding rule, outcome). ``shadow_refused``:
     what shadow rules would have refused, by rule. ``store_errors``: requests whose store call failed. ``applies``:
     changes of rules. ``hit`` counts what it lets pass on its fast path in the store's ``decisions`` only.
+
+    ``matched``: requests that a rule on trial applied to, by rule; other rules are not counted so, because that costs time.
+    ``offenders``: the clients that were refused most, or would have been by shadow rules.
 
     ``degraded``: decisions made without the store, or with less than all of it. ``degraded_local``,
     ``degraded_sticky``, ``degraded_open``, ``degraded_closed``: the rules of these requests by what decided them.
@@ -47,6 +52,8 @@ class LimiterStats:
         "degraded_sticky",
         "handover_refused",
         "handovers",
+        "matched",
+        "offenders",
         "peeks",
         "refunds",
         "refused",
@@ -74,6 +81,8 @@ class LimiterStats:
         self.applies = 0
         self.refused: dict[tuple[str, Outcome], int] = {}
         self.shadow_refused: dict[str, int] = {}
+        self.matched: dict[str, int] = {}
+        self.offenders = Offenders()
 
     def count(self, decision: Decision) -> None:
         """Count a decision that is not a peek."""
@@ -94,9 +103,14 @@ class LimiterStats:
         summary = decision.summary
         if not decision.allowed:
             self.count_refusal(OTHER if summary.decisive is None else summary.decisive.rule, summary.outcome)
-        for result in decision.results:
+        results = decision.results
+        for result in results:
             if result.shadow and result.outcome in _REFUSALS:
                 self._count_shadow(result.rule)
+        first = None if decision.allowed or summary.decisive is None else summary.decisive.rule
+        for (counter, subject, _), result in zip(decision.plan.charges, results[len(unidentified) :], strict=True):
+            if result.outcome in _REFUSALS and (result.shadow or result.rule == first):
+                self.offenders.refused(_rule_of(counter.name), subject)
 
     def count_policies(self, how: Sequence[str | None]) -> None:
         """Count what decided the rules of one degraded request."""
@@ -129,16 +143,31 @@ class LimiterStats:
         counts.update({(rule, outcome.value): count for (rule, outcome), count in self.refused.copy().items()})
         return counts
 
+    def rule_counts(self) -> dict[str, RuleCounts]:
+        """What each rule did since the start, its parts together; rules that did nothing to be counted are left out.
+
+        ``matched`` is counted of rules on trial only, and is 0 of others. A request that several parts of one shadow rule would have
+        refused counts once for each.
+        """
+        counts: dict[str, list[int]] = {}
+        refused = [(name, times) for (name, _), times in self.refused.copy().items()]
+        for place, column in enumerate((self.matched.copy().items(), refused, self.shadow_refused.copy().items())):
+            for name, times in column:
+                counts.setdefault(_rule_of(name), [0, 0, 0])[place] += times
+        return {name: RuleCounts(*row) for name, row in counts.items() if any(row)}
+
     def _count_charges(self, refused: list[Charge]) -> None:
         """Count what a store refused; says the same as the decision's description, which most callers never ask for."""
         first: str | None = None
         outcome = DENIED
-        for counter, _, cost in refused:
+        for counter, subject, cost in refused:
             if counter.shadow:
                 self._count_shadow(counter.name)
+                self.offenders.refused(_rule_of(counter.name), subject)
                 continue
             if first is None:
                 first = counter.name
+                self.offenders.refused(_rule_of(first), subject)
             if cost > counter.spec.capacity:
                 outcome = NEVER_FITS
         if first is not None:
@@ -148,3 +177,8 @@ class LimiterStats:
         if rule not in self.shadow_refused and len(self.shadow_refused) >= REFUSAL_COUNTS_MAX:
             rule = OTHER
         self.shadow_refused[rule] = self.shadow_refused.get(rule, 0) + 1
+
+
+def _rule_of(counter: str) -> str:
+    """The rule of a counter: ``api`` for ``api`` and ``api#2``."""
+    return counter.partition("#")[0]

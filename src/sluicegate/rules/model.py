@@ -10,6 +10,7 @@ from types import MappingProxyType
 from sluicegate.algorithms.spec import OnChange, Spec
 
 __all__ = [
+    "Arm",
     "CostFrom",
     "Entry",
     "FailurePolicy",
@@ -23,6 +24,7 @@ __all__ = [
     "RuleSet",
     "Scope",
     "Tiers",
+    "Trial",
 ]
 
 
@@ -141,11 +143,40 @@ class Penalty:
 
 
 @dataclass(frozen=True, slots=True)
+class Arm:
+    """A share of all clients, as a rollout divides them.
+
+    A client's bucket, of 10,000, follows from ``salt`` and from what the first of ``pers`` that is known makes of it. ``inside``: the
+    share is the clients whose bucket is below ``basis_points``; else it is all others, and requests of which no client is known.
+    """
+
+    salt: str
+    basis_points: int
+    inside: bool
+    pers: tuple[Per, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The part of a rule in the rollout of this number. Rules files cannot express it; ``rules.effective`` makes it.
+
+    ``rule``: the name in the file, by which its counters are kept; ``generation`` above 0 gives it counters of its own. ``arm``: the
+    clients it applies to (None: everybody).
+    """
+
+    rollout: int
+    rule: str
+    generation: int = 0
+    arm: Arm | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One rule. Its identity is its name: raising a limit keeps every counter.
 
     ``quotas`` maps a tier to its quota; the key None holds the quota of every tier not named.
     ``cost``: fixed multiplier of 1, or where to read it. ``line`` is where it stands in its file (0: not from a file).
+    ``trial``: its part in a rollout, None for the rules of a file.
     """
 
     name: str
@@ -165,6 +196,7 @@ class Rule:
     fallback_start: str = "full"
     fallback_share: str = "even"
     line: int = 0
+    trial: Trial | None = field(default=None, metadata={"told": "given"})
 
 
 @dataclass(frozen=True, slots=True)
