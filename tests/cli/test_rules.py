@@ -62,6 +62,20 @@ def test_unreadable_file_is_an_error(sluicegate: Run, rules: Path, command: tupl
     assert ran == (2, "", "sluicegate: cannot read absent.yaml: No such file or directory\n")
 
 
+def test_check_of_several_files(sluicegate: Run, rules: Path, tmp_path: Path) -> None:
+    """Each file is reported by its name, also behind one that is invalid or cannot be read; the exit status is that of the worst."""
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("version: 1\nrules: [{name: a, qouta: 1/s}]\n")
+    ran = sluicegate("rules", "check", str(wrong), str(rules))
+    assert ran.status == 1
+    said = [line.split(": ", 1)[0] for line in ran.out.splitlines()]
+    assert (set(said[:-1]), said[-1]) == ({f"{wrong}:2"}, str(rules))
+    ran = sluicegate("rules", "check", "absent.yaml", str(rules), str(wrong), "--json")
+    assert (ran.status, ran.err) == (2, "sluicegate: cannot read absent.yaml: No such file or directory\n")
+    assert [(each["file"], each["valid"]) for each in json.loads(ran.out)] == [(str(rules), True), (str(wrong), False)]
+    assert sluicegate("rules", "check", str(rules), str(rules)).status == 0
+
+
 def test_check_reads_standard_input(sluicegate: Run, rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``-`` is standard input."""
     with rules.open("rb") as stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sluicegate.rules.diff import diff_rules, render_diff
 from sluicegate.rules.import_envoy import import_envoy_ratelimit
 from sluicegate.rules.load import check_rules, load_rules
 from sluicegate.rules.model import RuleSet
+from sluicegate.rules.problems import Problem
 from sluicegate.rules.report import bounds_report, render_bounds
 
 __all__ = ["read_bytes", "read_rules", "rules"]
@@ -30,23 +32,39 @@ def rules() -> None:
 
 @rules.command("check")
 @config_option()
-@click.argument("file", type=_FILE)
-@flag("json", help="Print one JSON object.")
-def _check(file: Path, json: bool) -> int:
-    """List every problem of FILE. Exit status 0 valid, 1 invalid, 2 unreadable."""
-    ruleset, problems = check_rules(read_bytes(file), str(file))
-    if json:
-        listed = [
-            {item.name: getattr(problem, item.name) for item in dataclasses.fields(problem)} for problem in problems
-        ]
-        _print_json({"valid": ruleset is not None, "rules": _count(ruleset), "problems": listed})
-    else:
+@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@flag("json", help="Print one JSON object; of several files, an array of them.")
+def _check(files: tuple[Path, ...], json: bool, **_: str) -> int:
+    """List every problem of each FILE. Exit status 0 all valid, 1 one invalid, 2 one unreadable."""
+    status, listed = 0, []
+    for file in files:
+        try:
+            ruleset, problems = check_rules(read_bytes(file), str(file))
+        except ConfigurationError as error:
+            if len(files) == 1:
+                raise
+            click.echo(f"sluicegate: {error}", err=True)
+            status = 2
+            continue
+        status = max(status, 0 if ruleset is not None else 1)
+        if json:
+            listed.append(
+                _checked(ruleset, problems) if len(files) == 1 else {"file": str(file), **_checked(ruleset, problems)}
+            )
+            continue
         for problem in problems:
             click.echo(str(problem))
         if ruleset is not None:
             warnings = f", {len(problems)} warning(s)" if problems else ""
             click.echo(f"{file}: valid, {_count(ruleset)} rule(s), digest {ruleset.digest}{warnings}")
-    return 0 if ruleset is not None else 1
+    if json:
+        _print_json(listed[0] if len(files) == 1 else listed)
+    return status
+
+
+def _checked(ruleset: RuleSet | None, problems: Sequence[Problem]) -> dict[str, Any]:
+    fields = [{item.name: getattr(problem, item.name) for item in dataclasses.fields(problem)} for problem in problems]
+    return {"valid": ruleset is not None, "rules": _count(ruleset), "problems": fields}
 
 
 @rules.command("bounds")
