@@ -35,6 +35,7 @@ from ngh2 import (
     Setting,
     SettingsReceived,
     StreamClosed,
+    TrailersReceived,
 )
 
 from sluicegate.bounds import (
@@ -182,8 +183,12 @@ class GrpcProtocol(asyncio.Protocol):
                 self._request(event)  # type: ignore[arg-type]
             elif kind is StreamClosed:
                 self._stream_closed(event.stream_id)  # type: ignore[attr-defined]
+            elif kind is TrailersReceived:
+                self._trailers(event.stream_id)  # type: ignore[attr-defined]
             elif kind is SettingsReceived:
                 self._greeted = True
+            elif kind is TrailersReceived:
+                self._trailers(event.stream_id)  # type: ignore[attr-defined]
             elif kind is GoAwayReceived:
                 self._left = True
         self._busy = False
@@ -282,6 +287,18 @@ class GrpcProtocol(asyncio.Protocol):
             self._pending += size
             if self._pending > GRPC_PENDING_BYTES_MAX:
                 self._stop(call, "too much was begun on this connection and not completed")
+
+    def _trailers(self, stream_id: int) -> None:
+        """They end a request as well; what they say is nobody's business."""
+        call = self._calls.get(stream_id)
+        if call is not None and not call.ended:
+            self._begin(call)
+
+    def _trailers(self, stream_id: int) -> None:
+        """Fields after the message say nothing in gRPC, but they end the request, as a proxy may do."""
+        call = self._calls.get(stream_id)
+        if call is not None and not call.ended:
+            self._begin(call)
 
     def _stop(self, call: _Call, detail: str) -> None:
         """Refuse a call whose client is still sending what nobody will read."""
