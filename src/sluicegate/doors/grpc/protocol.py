@@ -187,8 +187,6 @@ class GrpcProtocol(asyncio.Protocol):
                 self._trailers(event.stream_id)  # type: ignore[attr-defined]
             elif kind is SettingsReceived:
                 self._greeted = True
-            elif kind is TrailersReceived:
-                self._trailers(event.stream_id)  # type: ignore[attr-defined]
             elif kind is GoAwayReceived:
                 self._left = True
         self._busy = False
@@ -290,12 +288,6 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _trailers(self, stream_id: int) -> None:
         """They end a request as well; what they say is nobody's business."""
-        call = self._calls.get(stream_id)
-        if call is not None and not call.ended:
-            self._begin(call)
-
-    def _trailers(self, stream_id: int) -> None:
-        """Fields after the message say nothing in gRPC, but they end the request, as a proxy may do."""
         call = self._calls.get(stream_id)
         if call is not None and not call.ended:
             self._begin(call)
