@@ -62,6 +62,30 @@ async def test_a_request_waits_once_for_one_decision(by_quota: Make, ask: Ask, m
     assert len(taken) == 3
 
 
+async def test_a_plain_function_on_the_event_loop_is_not_held(by_quota: Make, ask: Ask, clock: ManualClock) -> None:
+    """A leaky bucket delays it in a thread; on the loop, where its wait would stop everybody, it is refused and charged nothing."""
+
+    @limit("1000/second burst 5", algorithm="leaky_bucket", name="queue", shared=True)
+    def work() -> str:
+        return "done"
+
+    async def on_the_loop(_: Request) -> Response:
+        return PlainTextResponse(work())
+
+    def in_a_thread(_: Request) -> Response:
+        return PlainTextResponse(work())
+
+    routes = [Route("/loop", on_the_loop), Route("/thread", in_a_thread)]
+    app = RateLimitMiddleware(Starlette(routes=routes), by_quota("100/second"))
+    answers = []
+    for path in ("/thread", "/thread", "/loop", "/loop", "/thread"):
+        clock.advance(1)  # a place is given back by the time at which it was taken
+        answers.append(await ask(app, path))
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429, 200]
+    assert answers[2].headers["Retry-After"] == "1"
+    assert answers[4].headers["X-RateLimit-Remaining"] == "2"
+
+
 async def test_two_limiters_both_apply(by_quota: Make, ask: Ask) -> None:
     """P83: two middlewares with limiters of their own both decide; the headers tell of the nearest limit."""
     site, group = by_quota("5/minute", name="site"), by_quota("2/minute", name="group")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
@@ -24,7 +25,8 @@ def limit(quota: str, **options: Any) -> Callable[[Callable[P, R]], Callable[P, 
 
     ``options`` are those of ``Limit``; ``key`` and ``cost`` functions get the scope. Where the limit refuses, the function does not
     run and ``RateLimited`` is raised, which the middleware answers with 429. Without a ``name`` the rule is named after the
-    function. A function that is called several times for one request is charged once.
+    function. A function that is called several times for one request is charged once. A plain function that is called on the event loop
+    keeps the loop waiting while a store over the network is asked, and it cannot be held: what a leaky bucket would delay is refused there.
 
     Raises ConfigurationError at decoration for what cannot be read, and for a coroutine function as ``key`` or ``cost`` of a plain
     function; at a call, where no middleware is around it, because the limit would not exist.
@@ -59,10 +61,20 @@ def _limit_function(mine: Limit, function: Callable[P, R]) -> Callable[P, R]:
         door, limits, scope = _required(function)
         if door.door.switched_on(mine):
             facts = door.with_route(limits, scope)
-            _admit(door.holder.admit(limits, door.door.declared(limits, mine, facts, scope)))
+            asked = door.door.declared(limits, mine, facts, scope)
+            _admit(door.holder.admit(limits, asked, may_wait=not _on_event_loop()))
         return function(*args, **kwargs)
 
     return limited
+
+
+def _on_event_loop() -> bool:
+    """Whether this thread runs an event loop, so that to wait here would stop all others."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _required(function: Callable[..., Any]) -> Current:

@@ -31,12 +31,15 @@ class Holder:
         self._held = 0
         self._lock = threading.Lock()
 
-    def admit(self, limits: RequestLimits, asked: Asked) -> Decision:
-        """Decide what is asked, in a thread. Where too many wait the request is refused; its slot in the queue may be lost."""
+    def admit(self, limits: RequestLimits, asked: Asked, *, may_wait: bool = True) -> Decision:
+        """Decide what is asked, in a thread. Where too many wait the request is refused; its slot in the queue may be lost.
+
+        ``may_wait`` False: it is refused where it would have to wait at all.
+        """
         decision = limits.decide(*asked)
         if not (decision.delay_us and limits.is_first_wait(decision)):
             return decision
-        if not self.take():
+        if not (may_wait and self.take()):
             refused = limits.replace(asked.owner, too_many_held(decision))
             limits.refund()
             return refused
