@@ -170,7 +170,8 @@ def _counter(counter: Counter, cost: int, headers: RateHeaders) -> dict[str, obj
 def _why_ask(compiled: CompiledRule) -> str | None:
     """What of this rule a reader cannot do; None where it can do all."""
     rule = compiled.rule
-    if compiled.arm is not None:
+    if rule.trial is not None:
+        # Whoever watches the rollout counts what this server decides.
         return "a rollout"
     if isinstance(rule.cost, CostFrom):
         return "cost read from a header"
