@@ -148,7 +148,8 @@ PERS = (
     "per: [user, host], on_missing: ip",
     "per: [user, ip], on_missing: deny",
     "per: {first_of: [user, endpoint]}",
-    "match: {path: [/a/*, /b]}, per: [endpoint, user]",
+    "match: {path: [/a/*, /b]}, per: [user, endpoint]",
+    "match: {path: [/a/1, /b]}, per: [user, endpoint]",
     "per: [endpoint]",
 )
 SOME = st.none() | st.sampled_from(["1", "2", "3", "4"])
