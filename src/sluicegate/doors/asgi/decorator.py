@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.asgi.middleware import Current, current
-from sluicegate.doors.web.callables import described, is_async, require_plain
+from sluicegate.doors.web.callables import described, is_async, on_event_loop, require_plain
 from sluicegate.doors.web.declared import Limit, stack
 from sluicegate.errors import ConfigurationError, RateLimited
 from sluicegate.limiter.decision import Decision
@@ -62,19 +61,10 @@ def _limit_function(mine: Limit, function: Callable[P, R]) -> Callable[P, R]:
         if door.door.switched_on(mine):
             facts = door.with_route(limits, scope)
             asked = door.door.declared(limits, mine, facts, scope)
-            _admit(door.holder.admit(limits, asked, may_wait=not _on_event_loop()))
+            _admit(door.holder.admit(limits, asked, may_wait=not on_event_loop()))
         return function(*args, **kwargs)
 
     return limited
-
-
-def _on_event_loop() -> bool:
-    """Whether this thread runs an event loop, so that to wait here would stop all others."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _required(function: Callable[..., Any]) -> Current:

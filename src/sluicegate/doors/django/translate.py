@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from django.urls import Resolver404, resolve
 
 from sluicegate.doors.asgi.translate import facts_of
 from sluicegate.doors.refusals import Reply
+from sluicegate.doors.web.callables import on_event_loop
 from sluicegate.doors.web.door import Door
 from sluicegate.doors.web.environ import ENVIRON_KEY, environ_facts
 from sluicegate.doors.web.request import RequestLimits
@@ -80,7 +80,7 @@ def session_user(request: Any) -> Any:
     """
     if not hasattr(request, "user"):
         return None
-    if hasattr(request, "auser") and _in_event_loop():
+    if hasattr(request, "auser") and on_event_loop():
         return _asession_user(request)
     return _known(request.user)
 
@@ -91,14 +91,6 @@ async def _asession_user(request: Any) -> dict[str, str] | None:
 
 def _known(user: Any) -> dict[str, str] | None:
     return {"user": str(user.pk)} if user is not None and user.is_authenticated else None
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def response_of(reply: Reply) -> HttpResponse:

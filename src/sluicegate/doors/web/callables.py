@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -68,3 +69,12 @@ def no_awaitable(name: str, value: Any) -> Any:
             value.close()
         raise ConfigurationError(f"{name}: gave an awaitable where nobody can await it")
     return value
+
+
+def on_event_loop() -> bool:
+    """Whether this thread runs an event loop, so that to wait here would stop all others."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
