@@ -359,6 +359,7 @@ async def test_age(start_door: Start, message: bytes) -> None:
     assert client.goaways == [(2**31 - 1, NO_ERROR)]
     assert (await (await door.connect()).call(RATE_LIMIT, message)).code == "OK"
     assert door.stats.aged >= 1
+    assert GrpcSettings().age_s == 24 * 3600, "not for ever: nothing else would ever move a client to a new process"
 
 
 async def test_grace_of_age(start_door: Start, message: bytes) -> None:

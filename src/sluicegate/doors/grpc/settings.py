@@ -31,7 +31,7 @@ class GrpcSettings:
     request_s: float = 10.0
     write_s: float = 30.0
     idle_s: float = 3600.0
-    age_s: float = 0.0
+    age_s: float = 86_400.0
     age_grace_s: float = 10.0
     linger_s: float = 2.0
     sweep_s: float = bounds.SWEEP_INTERVAL_S
