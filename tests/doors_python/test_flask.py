@@ -203,6 +203,35 @@ def test_class_based_views_and_other_decorators(app: Flask, clock: ManualClock) 
     assert ran == ["view"]
 
 
+def test_a_limit_on_a_method_of_a_class_replaces_the_defaults(app: Flask, clock: ManualClock) -> None:
+    """As on a view; methods without a limit of their own keep the defaults, and HEAD is served and limited as GET."""
+    rate_limit = RateLimit(app, limiter=no_rules(clock=clock), default="1/minute")
+
+    class Items(MethodView):
+        @rate_limit.limit("3/minute")
+        def get(self) -> str:
+            return "items"
+
+        def post(self) -> str:
+            return "made"
+
+    app.add_url_rule("/things/", view_func=Items.as_view("things"))
+    for method, expected in (("GET", [200] * 3 + [429]), ("HEAD", [200] * 3 + [429]), ("POST", [200, 429])):
+        assert [get(app, "/things/", method=method).status_code for _ in expected] == expected
+    assert [get(app, "/things/", method="PUT").status_code for _ in range(2)] == [405, 429]
+
+
+def test_the_same_path_on_two_hosts(clock: ManualClock) -> None:
+    """Rules for two hosts, or two subdomains, are two endpoints, whatever their path."""
+    app = Flask("hosts", host_matching=True, static_host="static.example")
+    RateLimit(app, limiter=no_rules(clock=clock), default="1/minute")
+    for host in ("a.example", "b.example"):
+        app.add_url_rule("/", host, lambda: "home", host=host)
+    hosts = ["a.example", "b.example", "a.example", "b.example"]
+    answers = [app.test_client().get("/", base_url=f"http://{host}").status_code for host in hosts]
+    assert answers == [200, 200, 429, 429]
+
+
 def test_async_views(app: Flask, clock: ManualClock) -> None:
     """An async view is limited as an async function, and its key may be a coroutine function."""
     rate_limit = RateLimit(app, limiter=no_rules(clock=clock))

@@ -268,22 +268,39 @@ class RateLimit:
         if g.get("rate_limit") is not limits:
             rule = request.url_rule
             if rule is not None and limits.facts.route is None:
-                limits.facts = msgspec.structs.replace(limits.facts, route=rule.rule)
+                # Rules of two hosts or subdomains may have the same path.
+                limits.facts = msgspec.structs.replace(
+                    limits.facts, route=f"{rule.host or rule.subdomain or ''}{rule.rule}"
+                )
             g.rate_limit = limits
         return limits
 
     def _has_own(self) -> bool:
         """Whether the defaults do not apply: the view is exempt, or it or a blueprint it is in has a limit for this method."""
-        blueprints = [current_app.blueprints[name] for name in request.blueprints]
+        known = current_app.blueprints
+        # A dot in the name of a view need not be a blueprint.
+        blueprints = [known[name] for name in request.blueprints if name in known]
         if not self._exempt.isdisjoint(blueprints):
             return True
         view = current_app.view_functions.get(request.endpoint or "")
-        own: list[Limit | None] = [limit for owner, limit in getattr(view, _MARK, ()) if owner is self]
+        own: list[Limit | None] = [
+            limit
+            for function in (view, _method_of(view, request.method))
+            for owner, limit in getattr(function, _MARK, ())
+            if owner is self
+        ]
         own += [limit for blueprint in blueprints if blueprint in self._own for limit in self._own[blueprint]]
         return any(
             limit is None or not limit.methods or request.method in {method.upper() for method in limit.methods}
             for limit in own
         )
+
+
+def _method_of(view: object, method: str) -> object:
+    """The method of a class-based view that serves a request; None where the view is no class, or has none for it."""
+    kind = getattr(view, "view_class", None)
+    found = getattr(kind, method.lower(), None)
+    return getattr(kind, "get", None) if found is None and method == "HEAD" else found
 
 
 def _request() -> Any:

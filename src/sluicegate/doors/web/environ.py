@@ -16,6 +16,8 @@ from sluicegate.rules.facts import Facts
 
 __all__ = ["ENVIRON_KEY", "environ_facts"]
 
+_WAITRESS_UNIX = "localhost"
+"""What waitress gives for a peer on a Unix socket; no server gives a name for an address."""
 ENVIRON_KEY = "sluicegate.rate_limit"
 """Where in the environment the ``RequestLimits`` are."""
 
@@ -25,6 +27,8 @@ def environ_facts(door: Door, environ: Mapping[str, Any]) -> Facts:
     path = _bytes(environ.get("SCRIPT_NAME", "")) + _bytes(environ.get("PATH_INFO", ""))
     # A server on a Unix socket gives an empty address or none; a TCP server always gives one.
     peer = environ.get("REMOTE_ADDR") or None
+    if peer == _WAITRESS_UNIX:
+        peer = None
     host = environ.get("HTTP_HOST")
     return door.resolver.facts(environ["REQUEST_METHOD"], quote(path) or "/", host, list(_headers(environ)), peer)
 
