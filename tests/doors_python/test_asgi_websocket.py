@@ -14,6 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 from sluicegate.clock import ManualClock
 from sluicegate.doors.asgi import Limit, RateLimitMiddleware
 from sluicegate.doors.fastapi import limit
+from sluicegate.doors.web.hold import Holder
 from sluicegate.limiter.limiter import Limiter
 
 Make = Callable[..., Limiter]
@@ -108,6 +109,27 @@ async def test_messages_are_limited(site: Callable[..., Any], wire: Any, clock: 
     later = wire("/ws", "websocket", said("7"))
     await later.run(app)
     assert later.kinds == ["websocket.accept", "websocket.send"]
+
+
+async def test_messages_in_a_queue(by_quota: Make, wire: Any) -> None:
+    """A leaky bucket lets each message wait for its turn; where as many wait as may, the next is one too many."""
+    held: list[int] = []
+
+    class Counted(Holder):
+        async def wait(self, delay_us: int) -> bool:
+            held.append(delay_us)
+            return await super().wait(delay_us)
+
+    queue = Limit("1000/second burst 5", algorithm="leaky_bucket", name="queue", shared=True)
+    for held_max, sent in ((1, ["websocket.send"] * 3), (0, ["websocket.send", "websocket.close"])):
+        held.clear()
+        routes = [WebSocketRoute("/ws", echo)]
+        app = RateLimitMiddleware(Starlette(routes=routes), by_quota("50/minute"), messages=queue)
+        app.holder = Counted(held_max)
+        socket = wire("/ws", "websocket", said("1", "2", "3"))
+        await socket.run(app)
+        assert socket.kinds == ["websocket.accept", *sent]
+        assert held == [1000, 2000][: len(sent) - 1]
 
 
 async def test_messages_per_key(by_quota: Make, wire: Any) -> None:

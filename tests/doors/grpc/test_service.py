@@ -325,6 +325,25 @@ async def test_leaky_buckets_are_not_waited_for(bench: Make) -> None:
     assert codes(await services.ask("k=1")) == [OK, OK]
 
 
+async def test_a_charge_that_would_wait_beside_a_look(bench: Make) -> None:
+    """In a request of several steps, too, what would have to wait is refused and takes no place."""
+    rules = """
+version: 1
+rules:
+  - {name: queue, match: {domain: edge}, per: [descriptor.q], quota: 1/second burst 5, algorithm: leaky_bucket}
+  - {name: bucket, match: {domain: edge}, per: [descriptor.k], quota: 5/minute}
+"""
+    services = bench(rules)
+    look = services.descriptor("k=1", hits_addend={"value": 0})
+    assert codes(await services.ask("q=1", look)) == [OK, OK, OK]
+    for _ in range(3):
+        services.clock.advance(1)
+        answer = await services.ask("q=1", look)
+        assert (codes(answer), fields(answer)["retry-after"]) == ([OVER, OVER, OK], "1")
+    services.clock.advance(1_000_000)
+    assert codes(await services.ask("q=1", look)) == [OK, OK, OK]
+
+
 async def test_only_the_descriptor_that_would_wait_is_over(bench: Make) -> None:
     """Of several descriptors the status of each tells of its own rule, also where one would only have to wait."""
     rules = """

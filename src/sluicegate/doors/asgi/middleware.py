@@ -181,9 +181,10 @@ class RateLimitMiddleware:
             try:
                 asked = await self.door.adeclared(limits, limit, self.with_route(limits, scope), scope)
                 # Each message is a charge of its own, so it is not one of the request's decisions.
-                return (await asked.limiter.acheck(asked.what, asked.cost)).allowed
+                decision = await asked.limiter.acheck(asked.what, asked.cost)
             except InvalidRequest:
                 return False
+            return decision.allowed and (not decision.delay_us or await self.holder.wait(decision.delay_us))
 
         return admits
 

@@ -53,15 +53,21 @@ class Holder:
         """Let a request wait on an event loop, as ``decision`` about what was asked says; where too many wait it is refused."""
         if not limits.is_first_wait(decision):
             return decision
+        if await self.wait(decision.delay_us):
+            return decision
+        refused = limits.replace(asked.owner, too_many_held(decision))
+        await limits.arefund()
+        return refused
+
+    async def wait(self, delay_us: int) -> bool:
+        """Wait on an event loop; False, and at once, where as many wait as may."""
         if not self.take():
-            refused = limits.replace(asked.owner, too_many_held(decision))
-            await limits.arefund()
-            return refused
+            return False
         try:
-            await asyncio.sleep(decision.delay_us / US_PER_S)
+            await asyncio.sleep(delay_us / US_PER_S)
         finally:
             self.give_back()
-        return decision
+        return True
 
     def take(self) -> bool:
         """Whether one more may wait; who is told True calls ``give_back`` afterwards."""
