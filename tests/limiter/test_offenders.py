@@ -98,7 +98,7 @@ def test_a_limiter_tells_whom_it_refused(batch: bool) -> None:
         for _ in range(5):
             limiter.check(facts)
     limiter.peek(facts)
-    assert limiter.stats.offenders.take() == [("shadow", "ip:10.0.0.1", 4), ("api", "user:u", 3)]
+    assert limiter.offenders.take() == [("shadow", "ip:10.0.0.1", 4), ("api", "user:u", 3)]
     counts = limiter.stats.rule_counts()
     assert {name: (row.matched, row.refused, row.shadow_refused) for name, row in counts.items()} == {
         "api": (0, 3, 0),
