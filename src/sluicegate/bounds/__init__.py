@@ -6,12 +6,15 @@ is counted or reported where that happens.
 
 from __future__ import annotations
 
+from sluicegate.bounds.control import *  # noqa: F403
 from sluicegate.bounds.counters import *  # noqa: F403
 from sluicegate.bounds.doors import *  # noqa: F403
 from sluicegate.bounds.gateway import *  # noqa: F403
 from sluicegate.bounds.grpc import *  # noqa: F403
 from sluicegate.bounds.identity import *  # noqa: F403
+from sluicegate.bounds.lists import *  # noqa: F403
 from sluicegate.bounds.redis import *  # noqa: F403
 from sluicegate.bounds.replay import *  # noqa: F403
+from sluicegate.bounds.rollouts import *  # noqa: F403
 from sluicegate.bounds.rules import *  # noqa: F403
 from sluicegate.bounds.servers import *  # noqa: F403

@@ -10,11 +10,12 @@ that one edit never ships them all again. All times are microseconds since 1970,
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 __all__ = [
+    "POSTGRES_CHANNEL",
     "Candidate",
     "CandidateKind",
     "ListChanges",
@@ -32,7 +33,17 @@ __all__ = [
     "Snapshot",
     "SubjectChanges",
     "SubjectEntry",
+    "redis_channel",
 ]
+
+POSTGRES_CHANNEL: Final = "sluicegate_revisions"
+"""The channel of PostgreSQL on which ``Revisions`` are told, as JSON, when a change is kept."""
+
+
+def redis_channel(namespace: str) -> str:
+    """The channel of Redis on which they are told."""
+    return f"sluicegate:{namespace}:revisions"
+
 
 ListName: TypeAlias = Literal["allow", "block"]
 ListKind: TypeAlias = Literal["ip", "user", "api_key", "tenant"]

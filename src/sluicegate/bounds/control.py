@@ -1,0 +1,96 @@
+"""Of the rules service."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "AUDIT_DIFF_BYTES_MAX",
+    "AUDIT_EXPORT_BATCH",
+    "AUDIT_FAULTS_SHOWN",
+    "CHANGES_PAGE_MAX",
+    "CONTROL_CONNECTIONS_MAX",
+    "CONTROL_LOCK_WAIT_S",
+    "CONTROL_POLL_S",
+    "CONTROL_STATEMENT_S_MAX",
+    "CONTROL_TEXT_CHARS_MAX",
+    "IMPORT_BATCH_LINES",
+    "IMPORT_FAULTS_SHOWN",
+    "IMPORT_LINE_BYTES_MAX",
+    "LOGIN_NOTE_ADDRESSES_MAX",
+    "LOGIN_NOTE_S",
+    "NODES_FLUSH_S",
+    "NODES_MAX",
+    "NODE_REPORT_BYTES_MAX",
+    "PAGE_SIZE_MAX",
+    "PAGE_TOKEN_CHARS_MAX",
+    "PAUSES_MAX",
+    "REVISIONS_REMEMBERED",
+    "TOKENS_MAX",
+    "TOKEN_CHARS_MIN",
+    "TOMBSTONES_KEPT",
+]
+
+# Rows of one page. A request for more gets this many.
+PAGE_SIZE_MAX: Final = 500
+
+# Characters of a page token or a cursor. Ours hold the key of one row, at most a few hundred characters.
+PAGE_TOKEN_CHARS_MAX: Final = 4_096
+
+# Characters of a reason, a note, a name of a source or a token. They stand in the audit trail for good.
+CONTROL_TEXT_CHARS_MAX: Final = 1_024
+
+# Connections of one service to its database. Changes come one after another; the others read.
+CONTROL_CONNECTIONS_MAX: Final = 8
+
+# Seconds a change waits for the one before it, and a statement may take. An import of a million entries holds the lock for about
+# ten seconds on a slow machine; its own statements may take longer than others.
+CONTROL_LOCK_WAIT_S: Final = 60
+CONTROL_STATEMENT_S_MAX: Final = 300
+
+# Seconds between two looks at what other processes changed, and at what ends by itself. PostgreSQL tells of changes sooner.
+CONTROL_POLL_S: Final = 1.0
+
+# Bytes of the difference kept in one row of the audit trail. A larger one is told by its size; the versions hold all of it.
+AUDIT_DIFF_BYTES_MAX: Final = 65_536
+
+# Rows read at a time when the audit trail is walked, and faults that are told of it. One is enough not to trust it.
+AUDIT_EXPORT_BATCH: Final = 1_000
+AUDIT_FAULTS_SHOWN: Final = 20
+
+# Entries of lists or subjects in one answer to a node: about a megabyte.
+CHANGES_PAGE_MAX: Final = 20_000
+
+# Removed entries that are remembered, so that a node that was away for a while is told of the difference only. One that was away
+# longer asks for everything once.
+TOMBSTONES_KEPT: Final = 100_000
+
+# Lines of an import that are checked and staged at a time, and bytes of one line. The longest value has 256 bytes.
+IMPORT_BATCH_LINES: Final = 20_000
+IMPORT_LINE_BYTES_MAX: Final = 4_096
+
+# Bad lines of an import that are told. An import with one is not taken.
+IMPORT_FAULTS_SHOWN: Final = 20
+
+# Pauses that hold at the same time: one per rule that is paused.
+PAUSES_MAX: Final = 1_000
+
+# Tokens that are neither revoked nor expired. Each person, pipeline and node may have its own.
+TOKENS_MAX: Final = 10_000
+
+# Characters of a first token that an operator chooses. Shorter ones can be guessed.
+TOKEN_CHARS_MIN: Final = 16
+
+# Seconds between two notes of wrong tokens in the audit trail, and addresses named in one. A flood of them does not fill the disk.
+LOGIN_NOTE_S: Final = 60
+LOGIN_NOTE_ADDRESSES_MAX: Final = 20
+
+# Nodes that are known, and bytes of what is kept of a report. The oldest are forgotten.
+NODES_MAX: Final = 10_000
+NODE_REPORT_BYTES_MAX: Final = 65_536
+
+# Seconds between two writings of what nodes reported. In between it is in memory only, and comes again with the next report.
+NODES_FLUSH_S: Final = 5
+
+# Changes of which is remembered when they were made, to tell how long a node has been behind.
+REVISIONS_REMEMBERED: Final = 1_000

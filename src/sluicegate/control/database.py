@@ -1,0 +1,199 @@
+"""The database of a rules service: SQLite in a file, or PostgreSQL, with the same behaviour.
+
+Two kinds of transactions. A reading one sees one state of everything. A writing one holds a lock against all other writing ones,
+of this process and of others, from its first statement to its end: what it checks is still so when it writes. In SQLite
+that is BEGIN IMMEDIATE; in PostgreSQL an advisory lock, taken before anything is read.
+
+A commit is on disk when it returns: SQLite runs with ``synchronous=FULL``, PostgreSQL as it is set up (``synchronous_commit``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, event, inspect, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from sluicegate.bounds import CONTROL_CONNECTIONS_MAX, CONTROL_LOCK_WAIT_S, CONTROL_STATEMENT_S_MAX
+from sluicegate.control.errors import Unavailable
+from sluicegate.errors import ConfigurationError, MissingExtra
+
+__all__ = ["Database"]
+
+_LOCK: Final = 0x51_75_1C_E6
+"""The advisory lock of PostgreSQL that writers hold: a number of ours in one database."""
+
+_WRITE: Final = "sluicegate_write"
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+
+
+class Database:
+    """One database and the connections to it. ``url``: ``sqlite:///FILE`` or ``postgresql://USER:PASSWORD@HOST/NAME``.
+
+    Its transactions raise Unavailable where the database does not answer, or is busy longer than the bounds allow.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = _parsed(url)
+        self.is_postgresql = self.url.get_backend_name() == "postgresql"
+        self._engine = _engine(self.url, postgresql=self.is_postgresql)
+        self._writing = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """A writing transaction; what happens in it is kept at its end, and nothing of it when an exception leaves it."""
+        with _answering():
+            try:
+                await asyncio.wait_for(self._writing.acquire(), CONTROL_LOCK_WAIT_S)
+            except TimeoutError as error:
+                raise Unavailable(f"another change took longer than {CONTROL_LOCK_WAIT_S} s") from error
+            try:
+                async with self._engine.execution_options(**{_WRITE: True}).begin() as connection:
+                    if self.is_postgresql:
+                        await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+                    yield connection
+            finally:
+                self._writing.release()
+
+    @contextlib.asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """A reading transaction: all its statements see the same state."""
+        engine = (
+            self._engine.execution_options(isolation_level="REPEATABLE READ") if self.is_postgresql else self._engine
+        )
+        with _answering():
+            async with engine.begin() as connection:
+                yield connection
+
+    @contextlib.asynccontextmanager
+    async def scratch(self) -> AsyncIterator[AsyncConnection]:
+        """A connection of its own, in which several transactions can follow one another with the same temporary tables."""
+        with _answering():
+            async with self._engine.connect() as connection:
+                yield connection
+
+    @contextlib.asynccontextmanager
+    async def write_on(self, connection: AsyncConnection) -> AsyncIterator[AsyncConnection]:
+        """As ``write``, on a connection from ``scratch`` that is in no transaction."""
+        async with self._writing:
+            await connection.execution_options(**{_WRITE: True})
+            async with connection.begin():
+                if self.is_postgresql:
+                    await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+                yield connection
+
+    async def upgrade(self) -> None:
+        """Bring the tables to this release; several processes may do so at once. Raises ConfigurationError where they are newer."""
+        async with self.write() as connection:
+            await connection.run_sync(_migrate)
+
+    async def close(self) -> None:
+        """Give back all connections."""
+        await self._engine.dispose()
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise ConfigurationError(
+            f"database {url!r} is no URL such as sqlite:///FILE or postgresql://HOST/NAME"
+        ) from error
+    backend = parsed.get_backend_name() if "+" not in parsed.drivername else ""
+    if backend == "sqlite" and parsed.database not in (None, "", ":memory:"):
+        return parsed.set(drivername="sqlite+aiosqlite")
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+asyncpg")
+    raise ConfigurationError(f"database {parsed.render_as_string()!r} is not sqlite:///FILE or postgresql://HOST/NAME")
+
+
+def _engine(url: URL, *, postgresql: bool) -> AsyncEngine:
+    options: dict[str, Any] = {
+        "pool_size": CONTROL_CONNECTIONS_MAX,
+        "max_overflow": 0,
+        "pool_timeout": CONTROL_LOCK_WAIT_S,
+    }
+    if postgresql:
+        settings = {
+            "application_name": "sluicegate control",
+            "lock_timeout": str(CONTROL_LOCK_WAIT_S * 1_000),
+            "statement_timeout": str(CONTROL_STATEMENT_S_MAX * 1_000),
+            "idle_in_transaction_session_timeout": str(CONTROL_STATEMENT_S_MAX * 1_000),
+        }
+        options |= {
+            "pool_pre_ping": True,
+            "connect_args": {"timeout": CONTROL_LOCK_WAIT_S, "server_settings": settings},
+        }
+    else:
+        options |= {"connect_args": {"timeout": CONTROL_LOCK_WAIT_S}}
+    try:
+        engine = create_async_engine(url, **options)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            "postgres" if postgresql else "control", f"a database at {url.render_as_string()}"
+        ) from error
+    if not postgresql:
+        event.listen(engine.sync_engine, "connect", _set_up_sqlite)
+        event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _record: object) -> None:
+    # The driver is kept from beginning transactions by itself: it would do so late, and never with the lock.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "recursive_triggers=ON"):
+        cursor.execute(f"PRAGMA {setting}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITE)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _migrate(connection: Connection) -> None:
+    config = Config()
+    # Percent signs of a path would be read as references.
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    _refuse_newer(connection, ScriptDirectory.from_config(config))
+    command.upgrade(config, "head")
+
+
+def _refuse_newer(connection: Connection, scripts: ScriptDirectory) -> None:
+    if not inspect(connection).has_table("alembic_version"):
+        return
+    known = {script.revision for script in scripts.walk_revisions()}
+    for (found,) in connection.execute(text("SELECT version_num FROM alembic_version")):
+        if found not in known:
+            raise ConfigurationError(f"the tables are those of a newer release (schema {found}); run that release")
+
+
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    """What a database that is away or busy raises, as Unavailable."""
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeout, OSError) as error:
+        raise Unavailable(f"the database does not answer: {_reason(error)}") from error
+    except DBAPIError as error:
+        if error.connection_invalidated or "timeout" in str(error.orig).lower():
+            raise Unavailable(f"the database does not answer: {_reason(error)}") from error
+        raise
+
+
+def _reason(error: BaseException) -> str:
+    original = getattr(error, "orig", None) or error
+    return str(original).strip().partition("\n")[0] or type(original).__name__
