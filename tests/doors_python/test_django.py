@@ -305,7 +305,10 @@ def test_settings_are_read_when_they_change(django_site: Site, tmp_path: Path) -
         ({"RULE": "x"}, "RULE"),
         ({"LIMITER": "sluicegate.clock.ManualClock"}, "LIMITER"),
         ({"LIMITER": "sluicegate.doors.django.get_limiter", "STORE": "memory://"}, "LIMITER"),
+        ({"LIMITER": "nowhere.limiter"}, "LIMITER: .*nowhere"),
         ({"IDENTIFY": 17}, "IDENTIFY"),
+        ({"ON_REFUSED": "sluicegate.doors.django.nothing"}, "ON_REFUSED: .*nothing"),
+        ({"ENABLED": "False"}, "ENABLED: want True or False"),
         (["RULES"], "dict"),
     ],
 )

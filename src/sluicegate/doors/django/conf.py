@@ -79,7 +79,7 @@ def _configure(given: Any) -> Configured:
         if name not in _NAMES:
             raise ConfigurationError(f"{_SETTING}: unknown entry {name!r}; known are {', '.join(_NAMES)}")
     limiter = _limiter(given)
-    limiter.enabled = bool(given.get("ENABLED", True))
+    limiter.enabled = _switch(given)
     identify = _function(given, "IDENTIFY")
     on_refused = _function(given, "ON_REFUSED")
     door = Door(
@@ -99,7 +99,7 @@ def _limiter(given: Mapping[str, Any]) -> Limiter:
         if "RULES" in given or "STORE" in given:
             raise ConfigurationError(f"{_SETTING}: LIMITER has its rules and store; leave RULES and STORE out")
         if isinstance(limiter, str):
-            limiter = import_string(limiter)
+            limiter = _imported("LIMITER", limiter)
         if not isinstance(limiter, Limiter) and callable(limiter):
             limiter = limiter()
         if not isinstance(limiter, Limiter):
@@ -119,10 +119,24 @@ def _limiter(given: Mapping[str, Any]) -> Limiter:
 def _function(given: Mapping[str, Any], name: str) -> Callable[..., Any] | None:
     function = given.get(name)
     if isinstance(function, str):
-        function = import_string(function)
+        function = _imported(name, function)
     if function is not None and not callable(function):
         raise ConfigurationError(f"{_SETTING}: {name}: want a function or its dotted path, got {function!r:.64}")
     return function
+
+
+def _imported(name: str, dotted: str) -> Any:
+    try:
+        return import_string(dotted)
+    except ImportError as error:
+        raise ConfigurationError(f"{_SETTING}: {name}: {error}") from error
+
+
+def _switch(given: Mapping[str, Any]) -> bool:
+    enabled = given.get("ENABLED", True)
+    if not isinstance(enabled, bool):
+        raise ConfigurationError(f"{_SETTING}: ENABLED: want True or False, got {enabled!r:.64}")
+    return enabled
 
 
 def _forget(*, setting: str, **_: Any) -> None:
