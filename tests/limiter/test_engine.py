@@ -384,7 +384,7 @@ def test_explain_says_why_each_rule_applies_or_not() -> None:
     )
     explained = {one.rule: one for one in bench.engine.explain(Facts(method="GET", path="/X", user="root"), cost=3)}
     assert list(explained) == ["old", "free", "not-root", "hosted", "paid", "header", "api", "login", "strict"]
-    assert explained["api"] == ("api", True, "", "free", "user:root", "2/minute", 3, "enforce", "")
+    assert explained["api"] == ("api", True, "", "free", "user:root", "2/minute", 3, "enforce", "", None)
     reasons = {name: one.reason for name, one in explained.items() if not one.matched}
     assert reasons == {
         "old": "its mode is off",

@@ -284,7 +284,7 @@ class AsyncCalls(Calls):
                 if answer.unanimous and not plan.unidentified:
                     self.stats.allowed += 1
                 else:
-                    self.stats.count(decision)
+                    self._count(decision)
             done(decision)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the store's other callers must get their answers
             _report(error)

@@ -74,7 +74,7 @@ class Calls(Core):
         if answer.unanimous and not plan.unidentified:
             self.stats.allowed += 1
         else:
-            self.stats.count(decision)
+            self._count(decision)
         return decision
 
     def check_plan(self, plan: Plan, *, peek: bool = False) -> Decision:
@@ -261,7 +261,7 @@ class Calls(Core):
 
     def _forget(self, facts_or_key: FactsOrKey) -> list[tuple[Counter, str]]:
         """Forget the receipts and the local counters of a request; returns what its store must forget."""
-        charges = self._live.plan(facts_or_key, 1, peek=True).charges
+        charges = self._live.charges_of(facts_or_key)
         keys = [(counter, subject) for counter, subject, _ in charges]
         self._receipts.forget(keys)
         self._fallback.forget(keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -12,13 +12,16 @@ from sluicegate.errors import PartlyDecided, PartlyReached, StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.degraded import FallbackAnswer
 from sluicegate.limiter.handover import Held
+from sluicegate.limiter.known import Known
 from sluicegate.limiter.live import Live
+from sluicegate.limiter.penalties import Penalties
 from sluicegate.limiter.plan import Plan
 from sluicegate.limiter.policy import Fallback
 from sluicegate.limiter.receipts import Receipts
 from sluicegate.limiter.stats import LimiterStats
 from sluicegate.rules.facts import Facts
-from sluicegate.rules.model import RuleSet
+from sluicegate.rules.model import Penalty, RuleSet
+from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, AsyncStore, BulkStore, Receipt, Request, Store
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.urls import open_store
@@ -42,15 +45,24 @@ class Core(Locked):
         base_dir: Path | None,
         keyed: bool,
         nodes: int = 1,
+        known: Known | None = None,
     ) -> None:
         super().__init__()
+        self.known = Known(clock) if known is None else known
+        self.penalties = Penalties(clock, self.known.lists)
         self._clock = clock
         self._namespace = namespace
         self._base_dir = base_dir
         self._enabled = True
         self.stats = LimiterStats()
         self._live = Live(
-            ruleset, namespace=namespace, clock=clock, base_dir=base_dir, keyed=keyed, matched=self.stats.matched
+            ruleset,
+            namespace=namespace,
+            clock=clock,
+            base_dir=base_dir,
+            keyed=keyed,
+            matched=self.stats.matched,
+            known=self.known,
         )
         self._receipts = Receipts(clock)
         self._store = open_store(store, clock) if isinstance(store, str) else store
@@ -118,7 +130,7 @@ class Core(Locked):
             if answer.unanimous and not plan.unidentified:
                 self.stats.allowed += 1
             else:
-                self.stats.count(decision)
+                self._count(decision)
             return decision
         self._returned(held, admitted=answer.admitted, peek=peek, later=later)
         if held is not None and held.refusal is not None:
@@ -232,8 +244,31 @@ class Core(Locked):
         if peek:
             self.stats.peeks += 1
         else:
-            self.stats.count(decision)
+            self._count(decision)
         return decision
+
+    def _count(self, decision: Decision) -> None:
+        """Count a decision that is not a peek, and what follows from a refusal."""
+        self.stats.count(decision)
+        if decision.allowed:
+            return
+        penalties = self._live.engine.penalties
+        if penalties and isinstance(decision.answer, StateAnswer):
+            self._penalize(decision.answer, penalties)
+
+    def _penalize(self, answer: StateAnswer, penalties: Mapping[str, tuple[str, Penalty]]) -> None:
+        """Tell of the refusals by rules with a penalty, once for each rule.
+
+        Only what the store has said counts: a share of a limit, which decides without it, is less than the client may use.
+        """
+        told: set[str] = set()
+        for counter, subject, _ in answer.refused():
+            if counter.shadow or counter.name not in penalties:
+                continue
+            rule, penalty = penalties[counter.name]
+            if rule not in told:
+                told.add(rule)
+                self.penalties.refused(rule, penalty, subject)
 
 
 def answers_of(error: StoreError, count: int) -> Sequence[Answer | StoreError]:

@@ -17,6 +17,7 @@ from sluicegate.algorithms.verdict import Outcome, Verdict
 from sluicegate.clock import US_PER_MS
 from sluicegate.errors import InternalError
 from sluicegate.limiter.degraded import FallbackAnswer
+from sluicegate.limiter.listed import Listed, refusal_of
 from sluicegate.limiter.plan import Plan
 from sluicegate.stores.base import Answer, Counter, Receipt
 
@@ -104,6 +105,14 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
     def version(self) -> int:
         """The version of the rule set that decided."""
         return self.plan.version
+
+    @property
+    def listed(self) -> Listed | None:
+        """The entry of the allow or the block list that decided, before any rule; None where none did.
+
+        ``rule`` is ``block:ip`` (or ``api_key``, ``user``, ``tenant``) where it refused, None where it let the request pass.
+        """
+        return self.plan.listed
 
     @property
     def outcome(self) -> Outcome:
@@ -202,6 +211,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
             "degraded": self.degraded,
             "refusal": summary.refusal,
         }
+        if self.listed is not None:
+            document["listed"] = {"list": self.listed.list, "kind": self.listed.kind, "source": self.listed.source}
         if self.decision_id is not None:
             document["decision_id"] = self.decision_id
         return document
@@ -228,7 +239,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
         return f"<Decision {summary.outcome.value} {' '.join(words)} version={self.version}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
-        plan = Plan([], self.plan.tier, self.plan.version)
+        plan = Plan([], self.plan.tier, self.plan.version, (), self.plan.listed)
         return _restore, (self.allowed, plan, self.degraded, self.decision_id, self.summary, self.results)
 
     def __copy__(self) -> Decision:
@@ -238,7 +249,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False, eq=False):
         return self
 
     def _value(self) -> tuple[object, ...]:
-        return (self.allowed, self.summary, self.results, self.plan.tier, self.version, self.degraded, self.decision_id)
+        plan = self.plan
+        told = (self.allowed, self.summary, self.results, self.degraded, self.decision_id)
+        return (*told, plan.tier, plan.version, plan.listed)
 
 
 def summarize(plan: Plan, answer: Answer | None, allowed: bool) -> Summary:
@@ -273,6 +286,9 @@ def _summarize_refusal(plan: Plan, verdicts: tuple[Verdict, ...]) -> Summary:
     if plan.unidentified:
         charges = [*((counter, "", 0) for counter in plan.unidentified), *charges]
         told = (*(_UNIDENTIFIED for _ in plan.unidentified), *verdicts)
+    if plan.listed is not None:
+        counter, verdict = refusal_of(plan.listed)
+        charges, told = [(counter, "", 0)], (verdict,)
     for (counter, _, _), verdict in zip(charges, told):  # noqa: B905 - as long by contract; strict costs time here
         outcome, _, wait_us, _, _ = verdict
         # ``RuleResult.refuses``, without making one.
@@ -293,6 +309,8 @@ def _summarize_refusal(plan: Plan, verdicts: tuple[Verdict, ...]) -> Summary:
 
 
 def _results(plan: Plan, verdicts: tuple[Verdict, ...], answer: Answer | None) -> tuple[RuleResult, ...]:
+    if plan.listed is not None and plan.listed.blocked:
+        return (_result(*refusal_of(plan.listed)),)
     results = [_result(counter, _UNIDENTIFIED) for counter in plan.unidentified]
     for charge, verdict in zip(plan.charges, verdicts, strict=True):
         results.append(_result(charge[0], verdict))

@@ -1,4 +1,4 @@
-"""The engine: rules and facts in, charges out; a store's answer in, a decision out. No I/O, no clock.
+"""The engine: rules and facts in, charges out; a store's answer in, a decision out. No I/O, and no clock but that of the lists.
 
     plan(facts, cost)        pure: which rules apply, whose counters, what cost
     store.decide_one(...)    the caller's: one atomic call
@@ -10,21 +10,23 @@ host, tier) and remembered: a list of steps, one per counter, each a counter and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, get_type_hints
 
 from sluicegate.bounds import MATCH_MEMO_CHARS_MAX, MATCH_MEMO_MAX
+from sluicegate.clock import SystemClock
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.compiled import CompiledRule, Step
 from sluicegate.limiter.decision import Decision
-from sluicegate.limiter.explain import Explained, explain_rule
+from sluicegate.limiter.explain import Explained, explain_listed, explain_rule
+from sluicegate.limiter.known import Known
 from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.subjects import Subjects
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity.config import IdentityConfig
 from sluicegate.rules.labels import Label
 from sluicegate.rules.match import Matcher, in_order, see
-from sluicegate.rules.model import Mode, Rule, RuleSet
+from sluicegate.rules.model import Mode, Penalty, Rule, RuleSet
 from sluicegate.stores.base import Answer, Charge, Counter
 
 __all__ = ["Engine"]
@@ -36,6 +38,7 @@ _RequestLine = tuple[str | None, str | None, str | None, str | None, tuple[Label
 class Engine:
     """A compiled rule set. Immutable but for its memos, ``unknown_tiers`` and ``matched``; safe from any thread.
 
+    ``known``: lists and subjects in which requests are looked up; None: none. ``penalties``: by the name of a counter, its rule and penalty.
     ``namespace`` keeps services that share a store apart. ``unknown_tiers`` counts requests with a tier the
     rule set does not name (they count as the default tier); under threads it may miss a few. ``order``: names of counters, each with
     its place in order of evaluation. ``matched`` counts the requests that each rule on trial applies to; peeks are not counted.
@@ -45,6 +48,7 @@ class Engine:
     __slots__ = (
         "_compiled",
         "_default_tier",
+        "_known",
         "_labelled",
         "_labels_of",
         "_matcher",
@@ -58,13 +62,21 @@ class Engine:
         "matched",
         "namespace",
         "order",
+        "penalties",
         "ruleset",
         "unknown_tiers",
         "version",
     )
 
-    def __init__(self, ruleset: RuleSet, namespace: str = "default", matched: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        ruleset: RuleSet,
+        namespace: str = "default",
+        matched: dict[str, int] | None = None,
+        known: Known | None = None,
+    ) -> None:
         self.ruleset = ruleset
+        self._known = Known(SystemClock()) if known is None else known
         self.version = ruleset.version
         self.namespace = namespace
         self.unknown_tiers = 0
@@ -90,19 +102,25 @@ class Engine:
             for counters in compiled.counters.values()
             for counter in counters
         }
+        self.penalties: Mapping[str, tuple[str, Penalty]] = {
+            name: (_name_in_file(rule), rule.penalty) for name, rule in self._rules.items() if rule.penalty is not None
+        }
         self.order = {name: place for place, name in enumerate(self._rules)}
         self._labelled = self._matcher.labelled
         self._labels_of = self._matcher.labels_of
         self._memo: dict[_RequestLine, tuple[Step, ...]] = {}
 
-    def plan(self, facts: Facts, cost: int = 1, *, peek: bool = False) -> Plan:
+    def plan(self, facts: Facts, cost: int = 1, *, peek: bool = False, by_rules: bool = False) -> Plan:
         """The charges of one request. ``cost`` multiplies the cost of every rule; 0 is for peeks only.
 
+        ``by_rules``: whatever the lists and the overrides of subjects say.
         Raises InvalidRequest naming the field for a bad cost, a path that is too long, an address that is none and a fact
         of the wrong type; nothing is ever charged then.
         """
         if cost is not _ONE:
             cost = check_cost(cost, least=0 if peek else 1)
+        if self._known.active and not by_rules:
+            return self._plan_known(facts, cost, peek=peek)
         charges: list[Charge] = []
         unidentified: tuple[Counter, ...] = ()
         try:
@@ -151,20 +169,43 @@ class Engine:
         return self._rules[counter_name]
 
     def explain(self, facts: Facts, cost: int = 1) -> list[Explained]:
-        """What every rule of the set says to these facts, in order of evaluation. Charges nothing; slow."""
-        plan = self.plan(facts, check_cost(cost), peek=True)
+        """What every rule of the set says to these facts, in order of evaluation. Charges nothing; slow.
+
+        Where the request is on a list, that comes first: it decides, and the rest is what the rules would say.
+        """
+        plan = self.plan(facts, check_cost(cost), peek=True, by_rules=True)
+        listed = self._known.lists.find(facts)
+        overrides = self._known.subjects.overrides_of(facts)
         seen = see(facts.method, facts.path, facts.host, plan.tier, self._labels_of(facts))
         indexes = {compiled.rule.name: index for index, compiled in enumerate(self._compiled)}
         patterns = {candidate.rule_index: candidate.pattern for candidate in self._matcher.candidates(seen)}
-        explained = []
+        explained = [] if listed is None else [explain_listed(listed, plan.tier)]
         for rule in in_order(self.ruleset.rules):
             index = indexes.get(rule.name)
             if index is None:
                 explained.append(Explained(rule.name, False, "its mode is off", plan.tier))
                 continue
             reason = self._matcher.reason(index, seen, facts)
-            explained.append(explain_rule(self._compiled[index], seen, facts, cost, patterns.get(index), reason))
+            told = explain_rule(self._compiled[index], seen, facts, cost, patterns.get(index), reason)
+            explained.append(told.overridden(_name_in_file(rule), overrides))
         return explained
+
+    def _plan_known(self, facts: Facts, cost: int, *, peek: bool) -> Plan:
+        """``plan`` where there are entries of lists, or overrides."""
+        try:
+            listed = self._known.lists.find(facts)
+        except (TypeError, AttributeError):
+            _check_types(facts)
+            raise
+        if listed is not None:
+            return Plan([], None, self.version, (), listed)
+        plan = self.plan(facts, cost, peek=peek, by_rules=True)
+        overrides = self._known.subjects.overrides_of(facts)
+        if not (overrides and plan.charges):
+            return plan
+        scale, rules = self._known.subjects.scale, self._rules
+        charges = [scale(charge, _name_in_file(rules[charge[0].name]), overrides) for charge in plan.charges]
+        return Plan(charges, plan.tier, plan.version, plan.unidentified)
 
     def _unmatch(self, charges: list[Charge], unidentified: tuple[Counter, ...]) -> None:
         """Take back what planning has counted for a request that is not decided."""
@@ -196,6 +237,8 @@ class Engine:
     def _other_tier(self, facts: Facts) -> str | None:
         """The tier of a request whose ``tier`` fact is absent or not named by the rule set."""
         tier = facts.tier
+        if tier is None and len(self._known.subjects):
+            tier = self._known.subjects.tier_of(facts)
         if tier is None and self._subject_tiers:
             known = self._subject_tiers
             for dimension, value in (("api_key", facts.api_key), ("user", facts.user), ("tenant", facts.tenant)):
@@ -207,6 +250,11 @@ class Engine:
             return tier
         self.unknown_tiers += 1
         return self._default_tier
+
+
+def _name_in_file(rule: Rule) -> str:
+    """The name by which people know a rule that may be on trial."""
+    return rule.name if rule.trial is None else rule.trial.rule
 
 
 def _plan_unidentified(

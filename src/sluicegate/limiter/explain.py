@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
+from sluicegate.clock import US_PER_S
 from sluicegate.limiter.compiled import CompiledRule, header_cost
+from sluicegate.limiter.listed import Listed
+from sluicegate.limiter.subject_table import Override
 from sluicegate.rules.conditions import Seen
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.match import EVERY_PATH
 from sluicegate.rules.model import CostFrom, Mode, OnMissing
 
-__all__ = ["Explained", "explain_rule"]
+__all__ = ["Explained", "explain_listed", "explain_rule"]
 
 
 class Explained(NamedTuple):
@@ -18,7 +22,8 @@ class Explained(NamedTuple):
 
     ``matched``: its conditions hold. ``reason``: why it does not apply, or what becomes of it; "" where it is charged.
     ``subject``, ``cost``: of its charge, None where none is made. ``quota``: the numbers of the tier as written. ``arm``: where the
-    client stands in a rollout that tries this rule on a share of all clients; "" where none does.
+    client stands in a rollout that tries this rule on a share of all clients; "" where none does. ``override`` multiplies the numbers
+    for this client. An entry of a list stands in the place of a rule as ``block:ip`` and the like, its ``mode`` is the name of the list.
     """
 
     rule: str
@@ -30,6 +35,24 @@ class Explained(NamedTuple):
     cost: int | None = None
     mode: str = Mode.OFF.value
     arm: str = ""
+    override: Override | None = None
+
+    def overridden(self, rule: str, overrides: Sequence[Override]) -> Self:
+        """With the first of the client's overrides that concerns the counter of this rule, by its name in the file."""
+        if self.subject is not None:
+            for override in overrides:
+                if override.concerns(rule, self.subject):
+                    return self._replace(override=override)
+        return self
+
+
+def explain_listed(listed: Listed, tier: str | None) -> Explained:
+    """What the entry of a list says to a request."""
+    what = "refused" if listed.blocked else "passes uncharged"
+    source = f", put there by {listed.source}" if listed.source else ""
+    end = "" if listed.left_us is None else f", for {-(-listed.left_us // US_PER_S)} s more"
+    reason = f"{what}: {listed.value} is on the {listed.list} list{source}{end}"
+    return Explained(listed.rule, True, reason, tier, mode=listed.list)
 
 
 def explain_rule(

@@ -16,8 +16,12 @@ from sluicegate.limiter.core import FactsOrKey
 from sluicegate.limiter.decorator import Cost, Key, decorate
 from sluicegate.limiter.engine import Engine
 from sluicegate.limiter.keyed import quota_rules, subject_of_key
+from sluicegate.limiter.known import Known
+from sluicegate.limiter.lists import Lists
 from sluicegate.limiter.live import Live
+from sluicegate.limiter.offenders import Offenders
 from sluicegate.limiter.sets import SetPlanner
+from sluicegate.limiter.subject_table import SubjectTable
 from sluicegate.rules.identity import IdentityResolver
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import FailurePolicy, RuleSet
@@ -47,9 +51,17 @@ class Limiter(AsyncCalls):
         base_dir: Path | None,
         keyed: bool,
         nodes: int = 1,
+        known: Known | None = None,
     ) -> None:
         super().__init__(
-            ruleset, store=store, clock=clock, namespace=namespace, base_dir=base_dir, keyed=keyed, nodes=nodes
+            ruleset,
+            store=store,
+            clock=clock,
+            namespace=namespace,
+            base_dir=base_dir,
+            keyed=keyed,
+            nodes=nodes,
+            known=known,
         )
         self._hitter: Hitter | None = None
         self._quicken()
@@ -89,11 +101,13 @@ class Limiter(AsyncCalls):
         namespace: str = "default",
         base_dir: Path | None = None,
         nodes: int = 1,
+        known: Known | None = None,
     ) -> Limiter:
         """A limiter by a rule set. ``namespace`` keeps services apart that share a store.
 
         ``nodes`` (1 to ``FLEET_NODES_MAX``): the least number of processes that share the store's limits. Each takes its part of
-        them while the store is away; a store that knows of more processes has the last word.
+        them while the store is away; a store that knows of more processes has the last word. ``known``: the lists and subjects of another
+        limiter, to share them; None: its own.
         """
         return cls(
             ruleset,
@@ -103,6 +117,7 @@ class Limiter(AsyncCalls):
             base_dir=base_dir,
             keyed=False,
             nodes=nodes,
+            known=known,
         )
 
     @classmethod
@@ -165,6 +180,7 @@ class Limiter(AsyncCalls):
                 base_dir=self._base_dir,
                 keyed=live.keyed is not None,
                 matched=self.stats.matched,
+                known=self.known,
             )
             if live.sets is not None:
                 fresh.sets = SetPlanner(fresh.engine)
@@ -184,6 +200,16 @@ class Limiter(AsyncCalls):
         with self._lock:
             self._enabled = bool(enabled)
             self._quicken()
+
+    @property
+    def lists(self) -> Lists:
+        """Who passes uncharged and who is refused, whatever the rules say. Not for a quota limiter, which knows keys only."""
+        return self.known.lists
+
+    @property
+    def subjects(self) -> SubjectTable:
+        """Tiers and overrides of single subjects, beside those of the rule set. Not for a quota limiter, which knows keys only."""
+        return self.known.subjects
 
     @property
     def version(self) -> int:
@@ -215,6 +241,11 @@ class Limiter(AsyncCalls):
         if live.sets is None:
             live.sets = SetPlanner(live.engine)
         return live.sets
+
+    @property
+    def offenders(self) -> Offenders:
+        """The clients that were refused most, or would have been by shadow rules, until they are taken."""
+        return self.stats.offenders
 
     @property
     def store(self) -> Store:

@@ -10,13 +10,14 @@ from sluicegate.clock import Clock
 from sluicegate.errors import ConfigurationError, InvalidRequest
 from sluicegate.limiter.engine import Engine
 from sluicegate.limiter.keyed import KeyedPlanner, quota_rules
+from sluicegate.limiter.known import Known
 from sluicegate.limiter.plan import Plan
 from sluicegate.limiter.sets import SetPlanner
 from sluicegate.limiter.shares import EVEN, Terms, terms_of
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity import IdentityResolver
 from sluicegate.rules.model import RuleSet
-from sluicegate.stores.base import Counter
+from sluicegate.stores.base import Charge, Counter
 
 __all__ = ["Live", "facts_of"]
 
@@ -38,10 +39,11 @@ class Live:
         base_dir: Path | None,
         keyed: bool,
         matched: dict[str, int] | None = None,
+        known: Known | None = None,
     ) -> None:
         self.ruleset = ruleset
         self.version = ruleset.version
-        self.engine = Engine(ruleset, namespace, matched)
+        self.engine = Engine(ruleset, namespace, matched, known)
         self.resolver = IdentityResolver.for_rules(ruleset, clock=clock, base_dir=base_dir)
         self.keyed = KeyedPlanner(ruleset, namespace) if keyed else None
         self.sets: SetPlanner | None = None
@@ -53,6 +55,12 @@ class Live:
             return self.keyed.plan(facts_or_key, cost, peek=peek)
         facts = facts_or_key if isinstance(facts_or_key, Facts) else facts_of(facts_or_key)
         return self.engine.plan(facts, cost, peek=peek)
+
+    def charges_of(self, facts_or_key: object) -> list[Charge]:
+        """The counters of one request by the rules, whether or not a list decides it now."""
+        if self.keyed is not None:
+            return self.keyed.plan(facts_or_key, 1).charges
+        return self.engine.plan(facts_of(facts_or_key), peek=True, by_rules=True).charges
 
     def terms_of(self, counter: Counter) -> Terms:
         """What the counter's rule does without its store; counters of no rule are decided locally."""

@@ -6,6 +6,7 @@ import msgspec
 
 from sluicegate.bounds import COST_MAX
 from sluicegate.errors import InvalidRequest
+from sluicegate.limiter.listed import Listed
 from sluicegate.stores.base import Charge, Counter
 
 __all__ = ["Plan", "check_cost"]
@@ -17,17 +18,21 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     ``charges`` is the ``Request`` for the store; where it is empty the store need not be asked and
     ``Engine.conclude(plan, None)`` gives the decision. ``tier`` is the tier the request was counted as (None: the
     rule set has no tiers). ``version`` is the rule set's. ``unidentified`` holds the counters of rules with ``on_missing: deny``
-    whose dimension is not known; if one of them is enforced the request is refused and ``charges`` is empty.
+    whose dimension is not known; if one of them is enforced the request is refused and ``charges`` is empty. ``listed``: the entry of a list that
+    decides the request before any rule; ``charges`` is empty then.
     """
 
     charges: list[Charge]
     tier: str | None = None
     version: int = 0
     unidentified: tuple[Counter, ...] = ()
+    listed: Listed | None = None
 
     @property
     def refused(self) -> bool:
         """True where the request is refused whatever the counters hold."""
+        if self.listed is not None:
+            return self.listed.blocked
         return any(not counter.shadow for counter in self.unidentified)
 
 

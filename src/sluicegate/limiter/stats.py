@@ -8,6 +8,7 @@ from sluicegate.algorithms.verdict import DENIED, NEVER_FITS, Outcome
 from sluicegate.bounds import REFUSAL_COUNTS_MAX
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.degraded import CLOSED, LOCAL, OPEN, STICKY
+from sluicegate.limiter.listed import Listed
 from sluicegate.limiter.offenders import Offenders
 from sluicegate.rules.feed import RuleCounts
 from sluicegate.stores.answer import StateAnswer
@@ -24,8 +25,9 @@ _REFUSALS = frozenset((DENIED, NEVER_FITS))
 class LimiterStats:
     """Plain integers, readable at any time. Peeks count as ``peeks`` only.
 
-    ``allowed``: decisions that let the request proceed, the next two included. ``unmatched``: no rule applied.
-    ``bypassed``: the limiter was switched off. ``refused``: refusals by (deciding rule, outcome). ``shadow_refused``:
+    ``allowed``: decisions that let the request proceed, the next three included. ``unmatched``: no rule applied.
+    ``allow_listed``: the client is on the allow list. ``block_listed``: refusals because it is on the block list; they are among
+    ``refused``, as ``block:ip`` and the like. ``bypassed``: the limiter was switched off. ``refused``: refusals by (deciding rule, outcome). ``shadow_refused``:
     what shadow rules would have refused, by rule. ``store_errors``: requests whose store call failed. ``applies``:
     changes of rules. ``hit`` counts what it lets pass on its fast path in the store's ``decisions`` only.
 
@@ -42,8 +44,10 @@ class LimiterStats:
     """
 
     __slots__ = (
+        "allow_listed",
         "allowed",
         "applies",
+        "block_listed",
         "bypassed",
         "degraded",
         "degraded_closed",
@@ -66,6 +70,8 @@ class LimiterStats:
     def __init__(self) -> None:
         self.allowed = 0
         self.unmatched = 0
+        self.allow_listed = 0
+        self.block_listed = 0
         self.bypassed = 0
         self.degraded = 0
         self.degraded_local = 0
@@ -87,6 +93,9 @@ class LimiterStats:
     def count(self, decision: Decision) -> None:
         """Count a decision that is not a peek."""
         answer, unidentified = decision.answer, decision.plan.unidentified
+        if decision.plan.listed is not None:
+            self._count_listed(decision, decision.plan.listed)
+            return
         if decision.degraded:
             self.degraded += 1
         if decision.allowed:
@@ -111,6 +120,14 @@ class LimiterStats:
         for (counter, subject, _), result in zip(decision.plan.charges, results[len(unidentified) :], strict=True):
             if result.outcome in _REFUSALS and (result.shadow or result.rule == first):
                 self.offenders.refused(_rule_of(counter.name), subject)
+
+    def _count_listed(self, decision: Decision, listed: Listed) -> None:
+        if decision.allowed:
+            self.allowed += 1
+            self.allow_listed += 1
+            return
+        self.block_listed += 1
+        self.count_refusal(listed.rule, decision.outcome)
 
     def count_policies(self, how: Sequence[str | None]) -> None:
         """Count what decided the rules of one degraded request."""
@@ -150,7 +167,8 @@ class LimiterStats:
         refused counts once for each.
         """
         counts: dict[str, list[int]] = {}
-        refused = [(name, times) for (name, _), times in self.refused.copy().items()]
+        # A refusal by an entry of a list (``block:ip``) is no rule's; the names of rules hold no colon.
+        refused = [(name, times) for (name, _), times in self.refused.copy().items() if ":" not in name]
         for place, column in enumerate((self.matched.copy().items(), refused, self.shadow_refused.copy().items())):
             for name, times in column:
                 counts.setdefault(_rule_of(name), [0, 0, 0])[place] += times

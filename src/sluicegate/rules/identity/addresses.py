@@ -13,10 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from socket import AF_INET, inet_pton
+from typing import NamedTuple
 
 from sluicegate.bounds import ADDRESS_CHARS_MAX, IP_MEMO_MAX
 
-__all__ = ["IPV4_BITS", "IPV6_BITS", "IpKeyer", "Networks", "canonical_ip"]
+__all__ = ["IPV4_BITS", "IPV6_BITS", "AddressNumbers", "Block", "IpKeyer", "Networks", "canonical_ip", "read_block"]
 
 IPV4_BITS = 32
 IPV6_BITS = 128
@@ -103,6 +105,57 @@ class Networks:
 
     def __repr__(self) -> str:
         return f"Networks({list(self.texts)!r})"
+
+
+class Block(NamedTuple):
+    """A CIDR block as numbers. ``shift``: how many low bits it ignores; ``prefix``: its address without them."""
+
+    is_v6: bool
+    shift: int
+    prefix: int
+
+    def __str__(self) -> str:
+        """The canonical text: an address where the block is one, else a network."""
+        if self.is_v6:
+            address: IPv4Address | IPv6Address = IPv6Address(self.prefix << self.shift)
+        else:
+            address = IPv4Address(self.prefix << self.shift)
+        return f"{address}/{address.max_prefixlen - self.shift}" if self.shift else str(address)
+
+
+def read_block(cidr: str) -> Block:
+    """The block of a CIDR text, or of one address; an IPv4-mapped one is the IPv4 block it means.
+
+    Raises ValueError for anything else, and for a block with host bits set, as ``Networks.parse`` does.
+    """
+    plain = _plain_v4(cidr)
+    if plain is not None:
+        return plain
+    network = _parse_block(cidr)
+    shift = network.max_prefixlen - network.prefixlen
+    return Block(isinstance(network, IPv6Network), shift, int(network.network_address) >> shift)
+
+
+class AddressNumbers(dict[str, tuple[bool, int] | None]):
+    """Memo from an address text as it arrived to (whether it is IPv6, its number); None for what is no address.
+
+    Takes every spelling of ``canonical_ip``. Safe to share between threads.
+    """
+
+    __slots__ = ()
+
+    def __missing__(self, text: str) -> tuple[bool, int] | None:
+        try:
+            address = _parse(text)
+        except ValueError:
+            found = None
+        else:
+            found = (isinstance(address, IPv6Address), int(address))
+        if len(text) <= ADDRESS_CHARS_MAX:
+            if len(self) >= IP_MEMO_MAX:
+                self.clear()
+            self[text] = found
+        return found
 
 
 class _Keys(dict[str, str]):
@@ -192,6 +245,17 @@ def _without_port(node: str, text: str) -> str:
     if not well_formed:
         raise ValueError(f"{text!r} is not an IP address")
     return host
+
+
+def _plain_v4(text: str) -> Block | None:
+    """The block of the usual text, one IPv4 address in four decimals; None for every other, good or bad.
+
+    A feed has a million of these, and this takes a tenth of the time.
+    """
+    try:
+        return Block(False, 0, int.from_bytes(inet_pton(AF_INET, text)))
+    except (OSError, ValueError):
+        return None
 
 
 def _parse_block(cidr: str) -> IPv4Network | IPv6Network:
