@@ -82,6 +82,16 @@ def test_what_is_no_request_is_refused_naming_the_member(text: str, field: str) 
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize(
+    "text", ["", " 5", "5 ", "+5", "05", "1_0", "0x10", "\u0663", "1.", ".5", "inf", "1e400", "-1", "9" * 5000]
+)
+def test_a_text_that_is_no_number_of_json(text: str) -> None:
+    """A number in a text is spelled as JSON spells numbers; what else Python reads as one is refused."""
+    with pytest.raises(InvalidRequest) as caught:
+        request_of_json(json.dumps({"domain": "d", "hitsAddend": text}).encode())
+    assert caught.value.field == "hits_addend"
+
+
 @pytest.mark.parametrize("headers", ["x-ratelimit", "ietf,x-ratelimit-epoch", "off"])
 async def test_answers_say_what_the_message_says(bench: Callable[..., Any], headers: str) -> None:
     """The JSON of an answer, read by generated code, is the message; passes and refusals, with and without a limit."""

@@ -10,6 +10,7 @@ Source: the ProtoJSON format guide.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -24,6 +25,7 @@ _UINT64_MAX: Final = 2**64 - 1
 _UNITS: Final = ("UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR", "WEEK")
 _CODES: Final = ("UNKNOWN", "OK", "OVER_LIMIT")
 _NANOS: Final = 1_000_000_000
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 _Object = Mapping[str, Any]
 
@@ -92,14 +94,16 @@ class _Members:
         return (value or "").encode()
 
     def number(self, name: str, most: int) -> int | None:
-        """A whole number, which may be written as a text or with a fraction of zero."""
+        """A whole number, which may be written with a fraction of zero, and as a text that is a number in JSON."""
         value = self.take(name)
         if value is None:
             return None
         number: Any = value
         try:
             if isinstance(value, str):
-                number = int(value) if value.isdecimal() and value.isascii() else float(value)
+                if not _NUMBER.fullmatch(value):
+                    raise ValueError
+                number = int(value) if value.isdecimal() else float(value)
             whole = int(number)
         except (ValueError, OverflowError, TypeError):
             whole = -1
