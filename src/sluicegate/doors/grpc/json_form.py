@@ -22,6 +22,7 @@ from sluicegate.errors import InvalidRequest
 __all__ = ["is_over_limit", "request_of_json", "response_as_json"]
 
 _UINT64_MAX: Final = 2**64 - 1
+_UINT64_DIGITS: Final = 20
 _UNITS: Final = ("UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR", "WEEK")
 _CODES: Final = ("UNKNOWN", "OK", "OVER_LIMIT")
 _NANOS: Final = 1_000_000_000
@@ -99,11 +100,9 @@ class _Members:
         if value is None:
             return None
         number: Any = value
+        if isinstance(value, str):
+            number = _spelled(value)
         try:
-            if isinstance(value, str):
-                if not _NUMBER.fullmatch(value):
-                    raise ValueError
-                number = int(value) if value.isdecimal() else float(value)
             whole = int(number)
         except (ValueError, OverflowError, TypeError):
             whole = -1
@@ -166,6 +165,13 @@ def _limit(members: _Members) -> bytes:
         raise InvalidRequest(members.place("unit"), f"must be one of {', '.join(_UNITS[1:])}")
     members.end()
     return b"\x08" + varint(count) + b"\x10" + varint(unit)
+
+
+def _spelled(text: str) -> float | None:
+    """The number that a text spells as JSON does, exact where it fits 64 bits; None where it spells none."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    return int(text) if text.isdecimal() and len(text) <= _UINT64_DIGITS else float(text)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
