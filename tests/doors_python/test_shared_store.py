@@ -1,5 +1,6 @@
 """The Python doors on a store over the network: awaited where the door can, all gates on it, and never a 500 when it goes."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
@@ -8,8 +9,13 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import Depends, FastAPI
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from sluicegate.doors.asgi import RateLimitMiddleware
+from sluicegate.doors.asgi import limit as decorated
 from sluicegate.doors.fastapi import limit
 from sluicegate.doors.flask import RateLimit
 from sluicegate.limiter.limiter import Limiter
@@ -85,3 +91,28 @@ def test_flask_on_a_shared_store(limiter: Limiter, redis_server: Any) -> None:
     assert limiter.peek({"path": "/", "ip": "127.0.0.1"}).remaining == 1
     with pytest.raises(ValueError, match="shared"):
         rate_limit.reset()
+
+
+async def test_limits_that_are_asked_at_once(limiter: Limiter, ask: Ask) -> None:
+    """Tasks of one request that meet limits at the same time are decided one after the other: each rule once, and nothing for a refusal."""
+
+    @decorated("2/hour", name="narrow", shared=True)
+    async def narrow() -> None: ...
+
+    @decorated("9/hour", name="wide", shared=True)
+    async def wide() -> None: ...
+
+    async def whole(request: Request) -> Response:
+        await asyncio.gather(narrow(), wide(), wide())
+        return PlainTextResponse("whole")
+
+    async def left(request: Request) -> Response:
+        await wide()
+        found = {result.rule: result.remaining for result in request.state.rate_limit.results}
+        return PlainTextResponse(str(found["wide"]))
+
+    app = Starlette(routes=[Route("/", whole), Route("/left", left)])
+    app.add_middleware(RateLimitMiddleware, limiter=limiter)
+    assert [(await ask(app, "/")).status_code for _ in range(4)] == [200, 200, 429, 429]
+    assert (await ask(app, "/left")).text == "6"
+    await limiter.aclose()

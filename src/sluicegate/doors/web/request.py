@@ -8,6 +8,7 @@ refused; never has anybody been admitted above a limit.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 
@@ -41,6 +42,7 @@ class RequestLimits:
         "_merged",
         "_names",
         "_pathless",
+        "_turn",
         "_waited_for",
         "decisions",
         "facts",
@@ -66,6 +68,8 @@ class RequestLimits:
         self._charged: list[tuple[Limiter, Decision]] = []
         self._merged: Decision | None = None
         self._claims: dict[object, Limit] = {}
+        self._turn: asyncio.Lock | None = None
+        """Held while a coroutine decides: what tasks of one request ask at once is decided one after the other."""
         self._names: dict[Limit, str] = {}
         self._pathless: tuple[Facts, Facts] | None = None
         self._waited_for: tuple[Decision, ...] = ()
@@ -170,18 +174,21 @@ class RequestLimits:
         return decision
 
     async def adecide(self, owner: object, limiter: Limiter, what: FactsOrKey, cost: int = 1) -> Decision:
-        """``decide`` for coroutines."""
-        known = self._by_owner.get(owner)
-        if known is not None:
-            return known
-        try:
-            decision = await limiter.acheck(what, cost, peek=self.refused is not None)
-        except InvalidRequest as error:
-            self.invalid = error
-            raise
-        if self._note(owner, limiter, decision):
-            await self.arefund()
-        return decision
+        """``decide`` for coroutines, which tasks of one request may call at the same time."""
+        if self._turn is None:
+            self._turn = asyncio.Lock()
+        async with self._turn:
+            known = self._by_owner.get(owner)
+            if known is not None:
+                return known
+            try:
+                decision = await limiter.acheck(what, cost, peek=self.refused is not None)
+            except InvalidRequest as error:
+                self.invalid = error
+                raise
+            if self._note(owner, limiter, decision):
+                await self.arefund()
+            return decision
 
     def is_first_wait(self, decision: Decision) -> bool:
         """Whether the request is still to be held for a decision. True once: gates that meet the same decision wait for it once."""
