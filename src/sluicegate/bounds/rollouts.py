@@ -12,6 +12,7 @@ __all__ = [
     "ROLLOUT_CLIENTS_KEPT",
     "ROLLOUT_CLIENTS_TOLD",
     "ROLLOUT_NODES_MAX",
+    "ROLLOUT_REPORTS_PENDING",
     "ROLLOUT_RULES_TOLD",
     "ROLLOUT_STEPS_MAX",
     "ROLLOUT_STEP_S_MAX",
@@ -41,3 +42,6 @@ ROLLOUT_RULES_TOLD: Final = 500
 # Refused clients that are kept of one rollout, and told of it; below 200 kB in the database.
 ROLLOUT_CLIENTS_KEPT: Final = 1_000
 ROLLOUT_CLIENTS_TOLD: Final = 100
+
+# Reports of nodes that wait to be counted. They are counted every second; while the database is away the oldest are forgotten.
+ROLLOUT_REPORTS_PENDING: Final = 2_000

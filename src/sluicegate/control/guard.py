@@ -100,6 +100,7 @@ class Tally:
     def to_data(self) -> dict[str, Any]:
         """As plain data, for ``of_data``."""
         return {
+            "rules": sorted(self.rules),
             "requests": self.requests,
             "store_errors": self.store_errors,
             "total": msgspec.to_builtins(self.total),
@@ -108,12 +109,12 @@ class Tally:
         }
 
     @classmethod
-    def of_data(cls, data: Mapping[str, Any], rules: frozenset[str]) -> Tally:
-        """What ``to_data`` made; an empty mapping is a tally without counts."""
-        tally = cls(rules, data.get("requests", 0), data.get("store_errors", 0))
-        tally.total = msgspec.convert(data.get("total", {}), dict[str, Counts])
-        tally.clients = {(rule, subject): times for rule, subject, times in data.get("clients", ())}
-        tally.slots = msgspec.convert(data.get("slots", []), list[_Slot])
+    def of_data(cls, data: Mapping[str, Any]) -> Tally:
+        """What ``to_data`` made."""
+        tally = cls(frozenset(data["rules"]), data["requests"], data["store_errors"])
+        tally.total = msgspec.convert(data["total"], dict[str, Counts])
+        tally.clients = {(rule, subject): times for rule, subject, times in data["clients"]}
+        tally.slots = msgspec.convert(data["slots"], list[_Slot])
         return tally
 
     def _slot(self, now_us: int, window_s: int) -> _Slot:
@@ -143,7 +144,11 @@ def _faults(guard: Guard, slots: list[_Slot]) -> Iterator[str]:
             recent.setdefault(name, Counts()).add(counts.matched, counts.refused, counts.shadow_refused)
     for name, counts in sorted(recent.items()):
         refused = counts.refused + counts.shadow_refused
-        if name.endswith((CANARY, SHADOW)) and counts.matched >= guard.min_requests and refused > bound * counts.matched:
+        if (
+            name.endswith((CANARY, SHADOW))
+            and counts.matched >= guard.min_requests
+            and refused > bound * counts.matched
+        ):
             word = "would have refused" if name.endswith(SHADOW) else "refused"
             yield f"{name} {word} {refused} of {counts.matched} requests in {guard.window_s} s, above {bound:.4g}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import msgspec
 from sqlalchemy import Row, Select, func, select
@@ -15,6 +15,7 @@ from sluicegate.control.errors import Fault, FileOwned, Invalid, ManagedBy, NotF
 from sluicegate.control.ledger import Change, Ledger
 from sluicegate.control.model import Actor, Applied, Expect, Page, Role, Version, VersionDiff, VersionInfo
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
+from sluicegate.control.running import running_one, settle
 from sluicegate.rules.diff import diff_rules, render_diff
 from sluicegate.rules.document import canonical, check_document, document_of_yaml, load_document, pointer_of, read_json
 from sluicegate.rules.feed import RulesDocument
@@ -36,6 +37,12 @@ class How(TypedDict, total=False):
     reason: str
     validate_only: bool
     force: bool
+
+
+class Promoted(NamedTuple):
+    """Stands for the candidate of a rollout."""
+
+    rollout: int
 
 
 class Rulesets:
@@ -140,6 +147,10 @@ class Rulesets:
         edit = edits.put_all(document, None, always=True)
         return await self._change(actor, "file.take", f"file:{name}", edit, force=True, managed_by="", by_file=True)
 
+    async def promote(self, actor: Actor, rollout: int, **how: Unpack[How]) -> Applied:
+        """The candidate of a rollout that runs becomes the next version. Raises NotFound, Conflict."""
+        return await self._change(actor, "rollout.promote", f"rollout:{rollout}", Promoted(rollout), **how)
+
     async def candidate(self, document: Any) -> tuple[Document, str, tuple[Problem, ...]]:
         """Rules on trial, checked: the document as it is kept, its digest, warnings. Raises Invalid."""
         checked, ruleset, problems = await self._check((document, ""))
@@ -150,14 +161,14 @@ class Rulesets:
         actor: Actor,
         action: str,
         resource: str,
-        edit: Edit | int,
+        edit: Edit | int | Promoted,
         *,
         managed_by: str | None = None,
         expect: Expect = None,
         by_file: bool = False,
         **how: Unpack[How],
     ) -> Applied:
-        """``edit``: what becomes of the document, or the number of the version whose document becomes that of the next one."""
+        """``edit``: what becomes of the document; or whose document becomes that of the next version: another version's, a rollout's."""
         reason, validate_only = how.get("reason", ""), how.get("validate_only", False)
         begun = self._ledger.change(actor, Role.EDITOR, action, resource, reason=reason, validate_only=validate_only)
         async with begun as change:
@@ -169,7 +180,10 @@ class Rulesets:
                 raise FileOwned(self.file)
             if manager and not how.get("force") and managed_by != manager:
                 raise ManagedBy(manager)
-            if isinstance(edit, int):
+            if isinstance(edit, Promoted):
+                row = await running_one(change.connection, edit.rollout)
+                edit = edits.put_all(read_json(row["candidate"].encode()), None, always=True)
+            elif isinstance(edit, int):
                 edit = edits.put_all((await self._load(change.connection, edit)).document, expect)
             document, ruleset, problems = await self._check(edit(current))
             kept_manager = manager if managed_by is None else managed_by
@@ -207,6 +221,9 @@ class Rulesets:
         await change.connection.execute(_TABLE.insert(), {**{c.name: getattr(info, c.name) for c in _INFO}, **texts})
         change.touch_ruleset(number)
         patches = edits.differences(None if current is None else current.document, document)
+        rollout = await settle(change, actor, "" if current is None else current.info.digest, ruleset.digest)
+        if rollout is not None:
+            patches["[rollout]"] = [None, rollout]
         if current is not None and current.info.managed_by != managed_by:
             patches["[managed_by]"] = [current.info.managed_by, managed_by]
         change.record(patches, before_version=number - 1, after_version=number)
