@@ -214,3 +214,15 @@ async def test_an_endpoint_that_is_no_text(by_rules: Make, ask: Callable[..., Aw
     rules = "rules: [{name: all, per: [ip, endpoint], quota: 5/second}]"
     with pytest.raises(ConfigurationError, match="endpoint"):
         await ask(RateLimitMiddleware(page, by_rules(rules), endpoint=lambda scope: 5))  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize("gives", ["no", 429, PlainTextResponse])
+async def test_a_refusal_handler_that_gives_no_application(
+    by_quota: Make, ask: Callable[..., Awaitable[Any]], call_wsgi: Any, gives: Any
+) -> None:
+    """What cannot answer a request is the application's error, and says what was given."""
+    banned = by_quota("0")
+    with pytest.raises(ConfigurationError, match="on_refused"):
+        await ask(RateLimitMiddleware(page, banned, on_refused=lambda scope, limits: gives))
+    with pytest.raises(ConfigurationError, match="on_refused"):
+        call_wsgi(WsgiMiddleware(lambda environ, start: [], banned, on_refused=lambda environ, limits: gives))

@@ -17,7 +17,7 @@ import msgspec
 
 from sluicegate.bounds import WSGI_HELD_MAX
 from sluicegate.doors.refusals import Reply, bad_request
-from sluicegate.doors.web.callables import no_awaitable, require_function, require_plain, template_of
+from sluicegate.doors.web.callables import answering, no_awaitable, require_function, require_plain, template_of
 from sluicegate.doors.web.door import Door
 from sluicegate.doors.web.environ import ENVIRON_KEY, environ_facts
 from sluicegate.doors.web.hold import Holder
@@ -87,7 +87,7 @@ class RateLimitMiddleware:
         if limits.refused is None:
             return self.app(environ, start)
         if self._on_refused is not None:
-            own = no_awaitable("on_refused", self._on_refused(environ, limits))
+            own = answering(no_awaitable("on_refused", self._on_refused(environ, limits)))
             if own is not None:
                 found: Iterable[bytes] = own(environ, start)
                 return found

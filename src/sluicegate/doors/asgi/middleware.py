@@ -13,7 +13,7 @@ from sluicegate.bounds import ASGI_HELD_MAX
 from sluicegate.doors.asgi.exchange import Exchange, HttpExchange, SocketExchange
 from sluicegate.doors.asgi.translate import SCOPE_KEY, App, Receive, Scope, Send, facts_of, innermost
 from sluicegate.doors.refusals import bad_request
-from sluicegate.doors.web.callables import awaited, require_function, require_plain, template_of
+from sluicegate.doors.web.callables import answering, awaited, require_function, require_plain, template_of
 from sluicegate.doors.web.declared import Limit
 from sluicegate.doors.web.door import Asked, Door
 from sluicegate.doors.web.hold import Holder
@@ -167,7 +167,7 @@ class RateLimitMiddleware:
             await exchange.answer(bad_request(exchange.limits.invalid))
             return
         if self._on_refused is not None:
-            own = await awaited(self._on_refused(exchange.scope, exchange.limits))
+            own = answering(await awaited(self._on_refused(exchange.scope, exchange.limits)))
             if own is not None:
                 await exchange.delegate(own)
                 return

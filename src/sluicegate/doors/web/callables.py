@@ -10,6 +10,7 @@ from typing import Any
 from sluicegate.errors import ConfigurationError
 
 __all__ = [
+    "answering",
     "awaited",
     "described",
     "is_async",
@@ -55,6 +56,13 @@ def template_of(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise ConfigurationError(f"endpoint: gave {type(no_awaitable('endpoint', value)).__name__}, want a text, or None")
+
+
+def answering(own: Any) -> Any:
+    """The application that ``on_refused`` gave to answer with, or None; raises ConfigurationError for what is none."""
+    if own is not None and (isinstance(own, type) or not callable(own)):
+        raise ConfigurationError(f"on_refused: gave {own!r:.64}, want an application such as a response, or None")
+    return own
 
 
 async def awaited(value: Any) -> Any:
