@@ -2,15 +2,15 @@
 
 An address is an integer without the low bits its network ignores, so a lookup costs one shift and one dict access per length that
 occurs. Entries of one feed share one record of expiry and source. Readers need no lock: what they look at is a dict whose
-accesses are whole, or a tuple that is replaced whole.
+accesses are whole, or something that is replaced whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from re import fullmatch
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from sluicegate.bounds import LIST_DUE_SPARE, LIST_VALUE_CHARS_MAX, SUBJECT_CHARS_MAX
 from sluicegate.errors import InvalidRequest
@@ -30,7 +30,7 @@ Record: TypeAlias = tuple[int | None, str]
 _LISTS: Final = ("allow", "block")
 _NAMED: Final[tuple[ListKind, ...]] = ("api_key", "user", "tenant")
 _DIGEST: Final = r"#[0-9a-f]{64}"
-_ESCAPED_PER_CHAR: Final = 12
+_ESCAPED: Final = 12
 """Characters that one character takes at most when it is escaped."""
 
 
@@ -97,7 +97,7 @@ class _Group(Generic[K]):
 
 
 class ListTable:
-    """One list. Its owner holds a lock where it changes anything; ``matches`` needs none."""
+    """One list. Its owner holds a lock where it changes anything; looking up needs none."""
 
     __slots__ = ("_blocks", "_digests", "_names", "_v4", "_v6")
 
@@ -177,39 +177,41 @@ class ListTable:
 
     # ------------------------------------------------------------------ looking up
 
-    @property
-    def by_address(self) -> bool:
-        """Whether there are entries that an address could be on."""
-        return bool(self._v4 or self._v6)
+    def may_match(self, known: tuple[bool, int] | None, facts: Facts) -> bool:
+        """Whether ``matches`` would find anything. On the path of every request, so it says no more than that.
 
-    def blocks_of(self, is_v6: bool, number: int) -> Iterable[Match]:
-        """The entries that an address is on."""
-        found: list[Match] | None = None
-        for shift, entries in self._v6 if is_v6 else self._v4:
-            record = entries.get(number >> shift)
-            if record is not None:
-                match = Match("ip", Block(is_v6, shift, number >> shift), record)
-                found = [match] if found is None else [*found, match]
-        return found or ()
+        ``known``: the request's address as ``AddressNumbers`` gives it.
+        """
+        if known is not None:
+            is_v6, number = known
+            for shift, entries in self._v6 if is_v6 else self._v4:
+                if number >> shift in entries:
+                    return True
+        for kind, group in self._names.items():
+            value = _VALUES[kind](facts)
+            if value and (value in group.entries or (self._digests and len(value) * _ESCAPED > SUBJECT_CHARS_MAX)):
+                return True
+        return False
 
-    def names_of(self, facts: Facts) -> Iterator[Match]:
-        """The entries that the request's identities are on."""
+    def matches(self, known: tuple[bool, int] | None, facts: Facts) -> Iterator[Match]:
+        """The entries that a request is on, whether or not they have ended."""
+        if known is not None:
+            is_v6, number = known
+            for shift, entries in self._v6 if is_v6 else self._v4:
+                record = entries.get(number >> shift)
+                if record is not None:
+                    yield Match("ip", Block(is_v6, shift, number >> shift), record)
         for kind, group in self._names.items():
             value = _VALUES[kind](facts)
             if not value:
                 continue
             record = group.entries.get(value)
-            if record is None and self._digests and len(value) * _ESCAPED_PER_CHAR > SUBJECT_CHARS_MAX:
-                # The key of a long identity holds its digest, and so does an entry that was made from a key.
+            if record is None and self._digests:
+                # The key of a counter holds the digest of a long identity, and so does an entry that was made from a key.
                 value = escape(value)
-                record = group.entries.get(value)
+                record = group.entries.get(value) if value.startswith("#") else None
             if record is not None:
                 yield Match(kind, value, record)
 
-    @property
-    def by_name(self) -> bool:
-        """Whether there may be entries that an identity could be on."""
-        return bool(self._names)
 
-
-_VALUES: Final[dict[ListKind, Any]] = {kind: attrgetter(kind) for kind in _NAMED}
+_VALUES: Final[dict[ListKind, Callable[[Facts], str | None]]] = {kind: attrgetter(kind) for kind in _NAMED}

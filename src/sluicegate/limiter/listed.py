@@ -8,6 +8,7 @@ from sluicegate.algorithms import Ban
 from sluicegate.algorithms.verdict import DENIED, NEVER_FITS, Verdict
 from sluicegate.bounds import BLOCK_RETRY_AFTER_US_MAX
 from sluicegate.rules.feed import ListKind, ListName
+from sluicegate.rules.identity.addresses import Block
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix
 
@@ -20,16 +21,21 @@ BLOCK: Final[ListName] = "block"
 class Listed(NamedTuple):
     """The entry that decided a request.
 
-    ``kind``, ``value``: of the entry, its canonical text. ``expires_us``: None for never. ``source``: what put it there. ``left_us``: how
-    long it goes on from the decision, None for ever.
+    ``at``: the block of addresses, or the name, of the ``kind``. ``expires_us``: None for never. ``source``: what put it there. ``left_us``:
+    how long it goes on from the decision, None for ever.
     """
 
     list: ListName
     kind: ListKind
-    value: str
+    at: Block | str
     expires_us: int | None
     source: str
     left_us: int | None
+
+    @property
+    def value(self) -> str:
+        """What stands on the list, in its canonical spelling."""
+        return str(self.at)
 
     @property
     def blocked(self) -> bool:

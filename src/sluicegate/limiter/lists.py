@@ -68,17 +68,15 @@ class Lists(FedTable[_Both, ListEntry, ListKey]):
         An address that is none is on no list; whether it is an error is for the rules to say.
         """
         both = self._state
-        return self._of(ALLOW, both.allow, facts) or self._of(BLOCK, both.block, facts)
-
-    def _of(self, name: ListName, table: ListTable, facts: Facts) -> Listed | None:
-        matches: list[Match] = []
-        if facts.ip and table.by_address:
-            known = self._numbers[facts.ip]
-            if known is not None:
-                matches.extend(table.blocks_of(*known))
-        if table.by_name:
-            matches.extend(table.names_of(facts))
-        return self._longest(name, matches) if matches else None
+        ip = facts.ip
+        known = self._numbers[ip] if ip else None
+        if both.allow.may_match(known, facts):
+            listed = self._longest(ALLOW, both.allow.matches(known, facts))
+            if listed is not None:
+                return listed
+        if both.block.may_match(known, facts):
+            return self._longest(BLOCK, both.block.matches(known, facts))
+        return None
 
     def _longest(self, name: ListName, matches: Iterable[Match]) -> Listed | None:
         """The entry that counts, of those that have not ended; the first of equals."""
@@ -92,7 +90,7 @@ class Lists(FedTable[_Both, ListEntry, ListKey]):
         if best is None:
             return None
         kind, at, (expires_us, source) = best
-        return Listed(name, kind, str(at), expires_us, source, None if expires_us is None else expires_us - now_us)
+        return Listed(name, kind, at, expires_us, source, None if expires_us is None else expires_us - now_us)
 
     def get(self, key: ListKey) -> ListEntry | None:
         """The entry with this key, in any spelling of its address; None where there is none, or it has ended."""

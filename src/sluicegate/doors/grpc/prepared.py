@@ -15,7 +15,7 @@ from sluicegate.rules.facts import Facts
 from sluicegate.stores.base import Charge, Counter
 from sluicegate.stores.keys import counter_prefix, subject_of
 
-__all__ = ["OVERRIDE_RULE", "Overrides", "Prepared", "prepare"]
+__all__ = ["OVERRIDE_RULE", "Overrides", "Prepared", "client_of", "prepare"]
 
 OVERRIDE_RULE: Final = "override"
 """The name under which a limit that a request brings along appears in answers and metrics."""
@@ -92,6 +92,15 @@ def prepare(request: RateLimitRequest, planner: SetPlanner, overrides: Overrides
     except InvalidRequest as error:
         raise InvalidRequest("hits_addend" if error.field == "cost" else error.field, error.message) from None
     return Prepared(planner, charge, look, give_back, tuple(layout), not (looked or returned))
+
+
+def client_of(request: RateLimitRequest) -> Facts:
+    """Who makes a request, to be looked up in the lists: by its entries ``remote_address``, ``api_key``, ``user`` and ``tenant``.
+
+    Of several descriptors with one of them the first counts. What an entry says is the proxy's word, as facts are a caller's.
+    """
+    named = _merged(request.descriptors).get
+    return Facts(ip=named("remote_address"), api_key=named("api_key"), user=named("user"), tenant=named("tenant"))
 
 
 def _set_of(domain: str, descriptor: Descriptor, cost: int, overrides: Overrides) -> SetOfCharges:

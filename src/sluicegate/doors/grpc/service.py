@@ -27,7 +27,7 @@ from sluicegate.doors.grpc.codec import (
     decode_request,
     encode_health,
 )
-from sluicegate.doors.grpc.prepared import CHARGE, GIVE_BACK, Overrides, Prepared, prepare
+from sluicegate.doors.grpc.prepared import CHARGE, GIVE_BACK, Overrides, Prepared, client_of, prepare
 from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.memo import Memo
@@ -35,6 +35,7 @@ from sluicegate.doors.refusals import Refusals, too_many_held
 from sluicegate.errors import StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
+from sluicegate.limiter.listed import Listed
 from sluicegate.limiter.plan import Plan
 from sluicegate.limiter.sets import PlannedSets
 
@@ -52,12 +53,16 @@ _LOG: Final = logging.getLogger("sluicegate.grpc")
 
 
 class _Known:
-    """A request message that was read, with the charges it comes to by the rules that were in service when it was last used."""
+    """A request message that was read, with the charges it comes to by the rules that were in service when it was last used.
 
-    __slots__ = ("prepared", "request")
+    ``client``: who is looked up in the lists.
+    """
+
+    __slots__ = ("client", "prepared", "request")
 
     def __init__(self, request: RateLimitRequest) -> None:
         self.request = request
+        self.client = client_of(request)
         self.prepared: Prepared | None = None
 
 
@@ -106,6 +111,11 @@ class Services:
             self._memo.remember(message, known)
         prepared = known.prepared
         limiter = self._limiter
+        if limiter.lists.active:
+            listed = limiter.lists.find(known.client)
+            if listed is not None:
+                self._decide_listed(known.request, listed, call)
+                return
         planner = limiter.planner
         if prepared is None or prepared.planner is not planner:
             prepared = known.prepared = prepare(known.request, planner, self._overrides)
@@ -153,6 +163,13 @@ class Services:
             call.fail(UNAVAILABLE, _OUT_OF_REACH)
             return
         call.answer(self._answers.encode(decision, planned))
+
+    def _decide_listed(self, request: RateLimitRequest, listed: Listed, call: Call) -> None:
+        """Answer for a client on a list: all descriptors alike, whatever they ask for, and nothing is charged or given back."""
+        plan = Plan([], None, self._limiter.version, (), listed)
+        decision = self._limiter.check_plan(plan)
+        count = len(request.descriptors)
+        self._decided(PlannedSets(plan, ((),) * count, (not decision.allowed,) * count), call, decision)
 
     def _not_held(self, decision: Decision) -> Decision:
         """A leaky bucket wants the request to wait, which nobody here can make it do: refused, and its place given back."""

@@ -149,7 +149,8 @@ class Limit:
         return load_rules(json.dumps({"version": 1, "rules": [rule]}), "limit")
 
     def limiter_for(self, base: Limiter, name: str) -> Limiter:
-        """What decides this limit for requests that ``base`` serves: on its store and clock, by its identity settings.
+        """What decides this limit for requests that ``base`` serves: on its store and clock, by its identity settings,
+        lists and subjects.
 
         Made on first use and kept as long as ``base`` lives; follows ``base.apply``.
         """
@@ -163,7 +164,9 @@ class Limit:
             found[1].apply(rules)
             limiter = found[1]
         else:
-            limiter = Limiter.from_rules(rules, base.store, base.clock, namespace=base._namespace + _NAMESPACE)
+            limiter = Limiter.from_rules(
+                rules, base.store, base.clock, namespace=base._namespace + _NAMESPACE, known=base.known
+            )
         known[name] = (served, limiter)
         return limiter
 

@@ -135,7 +135,7 @@ class Door:
             return self._keyed(key)
         if self._identify is not None:
             facts = _vouched(facts, no_awaitable("identify", self._identify(request)))
-        elif not self.limiter._live.ruleset.rules:
+        elif not (self.limiter._live.ruleset.rules or self.limiter.known.active):
             return None
         return Asked(self._owner, self.limiter, facts, 1)
 
