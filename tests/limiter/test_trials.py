@@ -82,7 +82,7 @@ def test_a_named_node_counts_apart() -> None:
 
 
 def test_a_shadow_counts_and_never_refuses() -> None:
-    """A stricter candidate as shadow refuses nobody; what it would have refused is told by rule and client (P10)."""
+    """A stricter candidate as shadow refuses nobody; what it would have refused is told by rule and client (T72)."""
     stricter = rules("name: api, per: [user], quota: 2/minute", "name: floor, quota: 1000/minute")
     limiter = Limiter.from_rules(on_trial(OLD, stricter, 0, kind="shadow"), clock=ManualClock())
     assert all(limiter.check({"user": "u"}).allowed for _ in range(5))
