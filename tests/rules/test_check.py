@@ -205,7 +205,6 @@ def test_subjects_that_nothing_identifies_are_pointed_out(lines_of):
 
 
 UNBUILT = [
-    ("penalty: {after: 20 refusals/1m, block: 15m}", "penalty: this version does not block by itself; the rule refuses, and nothing more happens"),
     ("precision: leased", "precision: this version counts exactly; leased has no effect"),
 ]  # fmt: skip
 
@@ -214,6 +213,21 @@ UNBUILT = [
 def test_what_this_version_does_not_act_on_is_said(field, message, lines_of):
     """T113: a field that is read and has no effect yet is never passed over in silence."""
     assert lines_of(file(f"name: a, quota: 5/s, {field}")) == [f"3: warning: rule 'a': {message}"]
+
+
+@pytest.mark.parametrize("per", ["", "per: [endpoint], ", "per: [header.X-Client], ", "per: [attrs.job], "])
+def test_a_penalty_needs_a_client_that_a_list_can_name(per, lines_of):
+    """A penalty of a rule that counts nobody by user, API key, address or tenant could block nobody, so it is an error."""
+    assert lines_of(file(f"name: a, quota: 5/s, {per}penalty: {{after: 2 refusals/1m, block: 15m}}")) == [
+        "3: rule 'a': penalty: blocks clients, but per names none that a list can hold (api_key, ip, tenant, user)"
+    ]
+
+
+@pytest.mark.parametrize("per", ["[user, endpoint]", "{first_of: [header.X-Client, ip]}", "[header.X-Client], on_missing: ip"])
+def test_a_penalty_of_a_rule_that_counts_clients_is_fine(per, lines_of):
+    """One of the four dimensions is enough, and so is the address that stands in for what is missing."""
+    lines = lines_of(file(f"name: a, quota: 5/s, per: {per}, penalty: {{after: 2 refusals/1m, block: 15m}}"))
+    assert not [line for line in lines if "penalty" in line]
 
 
 def test_a_cost_that_may_not_fit_is_pointed_out(lines_of):

@@ -183,7 +183,7 @@ def test_json_is_read_too():
 
 def test_penalties_are_read():
     """A penalty says after how many refusals, within what time, and for how long."""
-    rule = load_rules(one("quota: 5/s\n    penalty: {after: 20 refusals/1m, block: 15m}"), "f").rules[0]
+    rule = load_rules(one("quota: 5/s\n    per: [ip]\n    penalty: {after: 20 refusals/1m, block: 15m}"), "f").rules[0]
     assert rule.penalty == Penalty(20, 60 * S, 900 * S)
 
 

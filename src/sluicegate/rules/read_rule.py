@@ -7,11 +7,11 @@ from typing import Final
 
 from sluicegate.algorithms.spec import OnChange
 from sluicegate.rules.fields import Block, Place, kind_of
-from sluicegate.rules.model import CostFrom, FailurePolicy, Match, Mode, Per, Rule, Scope, Tiers
+from sluicegate.rules.model import CostFrom, FailurePolicy, Match, Mode, OnMissing, Per, Rule, Scope, Tiers
 from sluicegate.rules.notation import shown
 from sluicegate.rules.problems import Problems
 from sluicegate.rules.read_actions import read_cost, read_penalty, read_respond
-from sluicegate.rules.read_match import client_dimensions, read_match, read_per
+from sluicegate.rules.read_match import CLIENT_DIMENSIONS, client_dimensions, read_match, read_per
 from sluicegate.rules.read_quotas import QUOTA_FIELDS, read_quotas
 from sluicegate.rules.yaml_tree import Item
 
@@ -92,6 +92,7 @@ def read_rule(item: Item, position: int, tiers: Tiers, problems: Problems) -> Ru
         line=item.line,
     )
     _check_cost(rule, found)
+    _check_penalty(rule, found)
     _warn_of_unbuilt(rule, found)
     return found if name is not None and quotas else None
 
@@ -162,9 +163,16 @@ def _check_cost(rule: Block, found: Rule) -> None:
             rule.warn("cost", f"max {most} is above the capacity{whose} ({capacity}): such a request never passes")
 
 
+def _check_penalty(rule: Block, found: Rule) -> None:
+    """A penalty needs somebody whom a block list can name."""
+    if found.penalty is None or found.per.on_missing is OnMissing.IP:
+        return
+    if not CLIENT_DIMENSIONS.intersection(found.per.dimensions):
+        names = ", ".join(sorted(CLIENT_DIMENSIONS))
+        rule.add("penalty", f"blocks clients, but per names none that a list can hold ({names})")
+
+
 def _warn_of_unbuilt(rule: Block, found: Rule) -> None:
     """Fields that are read and checked, but that this version does not act on. It says so rather than ignore them."""
-    if found.penalty is not None:
-        rule.warn("penalty", "this version does not block by itself; the rule refuses, and nothing more happens")
     if found.precision == "leased":
         rule.warn("precision", "this version counts exactly; leased has no effect")
