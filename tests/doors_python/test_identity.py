@@ -10,13 +10,15 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from flask import Flask
 from litestar import Litestar
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sluicegate.doors.asgi import RateLimitMiddleware, RequestLimits, limit
+from sluicegate.doors.asgi import RateLimitMiddleware, RequestLimits, limit, no_rules
+from sluicegate.doors.flask import RateLimit
 from sluicegate.doors.wsgi import RateLimitMiddleware as WsgiMiddleware
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.limiter import Limiter
@@ -234,3 +236,48 @@ def test_test_clients_are_limited(by_rules: Make, of: str) -> None:
     app: Any = RateLimitMiddleware(made[of](), by_rules("rules: [{name: all, per: [ip], quota: 1/minute}]"))
     client: Any = LitestarClient(app) if of == "litestar" else TestClient(app)
     assert [client.get("/").status_code for _ in range(2)] == [404, 429]
+
+
+@pytest.mark.parametrize("rules", ["quota: unlimited", "per: [ip], quota: 99/minute"])
+async def test_limits_by_headers_that_no_rule_looks_at(by_rules: Make, ask: Ask, call_wsgi: Any, rules: str) -> None:
+    """A limit beside a route counts by a header of the request, whatever the rules look at, in every door."""
+    rules = f"rules: [{{name: all, {rules}}}]"
+
+    @limit("1/minute", per="header.X-Region", on_missing="skip")
+    async def regional(request: Request) -> Response:
+        return JSONResponse("regional")
+
+    app = RateLimitMiddleware(Starlette(routes=[Route("/", regional)]), by_rules(rules))
+    regions = ["eu", "eu", "us", "us"]
+    answers = [(await ask(app, headers={"X-REGION": region})).status_code for region in regions]
+    assert answers == [200, 429, 200, 429]
+    flask = Flask("regions")
+    rate_limit = RateLimit(flask, limiter=by_rules(rules))
+    flask.get("/")(rate_limit.limit("1/minute", per="header.x-region", on_missing="skip")(lambda: "regional"))
+    assert [call_wsgi(flask, HTTP_X_REGION=region).status for region in regions] == [200, 429, 200, 429]
+
+
+async def test_limits_by_guarded_headers_believe_trusted_peers_only(by_rules: Make, ask: Ask) -> None:
+    """An identity header counts for a limit beside a route only where a trusted peer sends it, and once."""
+
+    @limit("1/minute", per="header.x-user-id", on_missing="deny")
+    async def mine(request: Request) -> Response:
+        return JSONResponse("mine")
+
+    app = RateLimitMiddleware(Starlette(routes=[Route("/", mine)]), by_rules(PER_USER))
+    ann, twice = [("X-User-Id", "ann")], [("X-User-Id", "ann"), ("X-User-Id", "bob")]
+    assert (await ask(app, headers=ann)).status_code == 429
+    assert (await ask(app, headers=twice, peer="10.0.0.1")).status_code == 429
+    assert [(await ask(app, headers=ann, peer="10.0.0.1")).status_code for _ in range(2)] == [200, 429]
+
+
+async def test_limits_by_path(ask: Ask) -> None:
+    """``per="path"`` counts each path by itself, in its normal form; a path that is too long is a bad request."""
+
+    @limit("1/minute", per="path", on_missing="deny")
+    async def each(request: Request) -> Response:
+        return JSONResponse("each")
+
+    app = RateLimitMiddleware(Starlette(routes=[Route("/{rest:path}", each)]), no_rules())
+    paths = ["/a", "/%61/", "/b", "/" + "x" * 5000]
+    assert [(await ask(app, path)).status_code for path in paths] == [200, 429, 200, 400]

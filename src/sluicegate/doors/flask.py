@@ -263,7 +263,8 @@ class RateLimit:
     def _limits(self) -> RequestLimits:
         limits: RequestLimits | None = request.environ.get(ENVIRON_KEY)
         if limits is None:
-            limits = request.environ[ENVIRON_KEY] = RequestLimits(environ_facts(self.door, request.environ))
+            facts, seen = environ_facts(self.door, request.environ)
+            limits = request.environ[ENVIRON_KEY] = RequestLimits(facts, seen=seen)
         # Not whether ``g`` has any: an application context that was pushed by hand has those of the request before.
         if g.get("rate_limit") is not limits:
             rule = request.url_rule

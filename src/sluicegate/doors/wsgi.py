@@ -74,7 +74,7 @@ class RateLimitMiddleware:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         limits: RequestLimits | None = environ.get(ENVIRON_KEY)
         if limits is None:
-            limits = environ[ENVIRON_KEY] = RequestLimits(self._facts(environ))
+            limits = environ[ENVIRON_KEY] = self._begin(environ)
         start = self._starting(limits, start_response)
         try:
             asked = self.door.base(limits.facts, environ)
@@ -93,11 +93,11 @@ class RateLimitMiddleware:
                 return found
         return _answer(self.door.reply(limits), environ, start)
 
-    def _facts(self, environ: Environ) -> Facts:
-        facts = environ_facts(self.door, environ)
-        if self._endpoint is None:
-            return facts
-        return msgspec.structs.replace(facts, route=template_of(self._endpoint(environ)))
+    def _begin(self, environ: Environ) -> RequestLimits:
+        facts, seen = environ_facts(self.door, environ)
+        if self._endpoint is not None:
+            facts = msgspec.structs.replace(facts, route=template_of(self._endpoint(environ)))
+        return RequestLimits(facts, seen=seen)
 
     def _starting(self, limits: RequestLimits, start_response: StartResponse) -> StartResponse:
         """``start_response`` that adds the rate headers, in the place of those of the same names."""

@@ -192,11 +192,11 @@ class RateLimitMiddleware:
 
     def begin(self, scope: Scope) -> RequestLimits:
         """Note a request that no door has seen yet."""
-        facts = facts_of(self.door, scope)
+        facts, seen = facts_of(self.door, scope)
         origin = (scope.get("app") or self._inner, scope.get("root_path", ""))
         if self.door.by_endpoint:
             facts = msgspec.structs.replace(facts, route=self._route(scope, origin))
-        limits = scope[SCOPE_KEY] = RequestLimits(facts, origin)
+        limits = scope[SCOPE_KEY] = RequestLimits(facts, origin, seen)
         state = scope.get("state")
         if state is None:
             state = scope["state"] = {}

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from sluicegate.doors.web.door import Door
-from sluicegate.doors.web.request import RequestLimits
+from sluicegate.doors.web.request import RequestLimits, Seen
 from sluicegate.rules.facts import Facts
 
 __all__ = ["SCOPE_KEY", "App", "Message", "Receive", "Scope", "Send", "facts_of", "headed", "innermost"]
@@ -28,8 +28,8 @@ _NO_ADDRESS = ""
 """What the resolver is told of a TCP peer whose address is gone: no address, and nobody who is trusted."""
 
 
-def facts_of(door: Door, scope: Scope) -> Facts:
-    """The facts of a request, but for its route template. A WebSocket handshake is a GET."""
+def facts_of(door: Door, scope: Scope) -> tuple[Facts, Seen]:
+    """The facts of a request, but for its route template, and what they were made from. A WebSocket handshake is a GET."""
     headers = scope["headers"]
     host = None
     for name, value in headers:
@@ -43,7 +43,7 @@ def facts_of(door: Door, scope: Scope) -> Facts:
     if peer == _TEST_PEER:
         # Without an address limits by address would not apply, and tests would show an application without limits.
         peer = _LOOPBACK
-    return door.resolver.facts(scope.get("method", "GET"), target, host, headers, peer)
+    return door.resolver.facts(scope.get("method", "GET"), target, host, headers, peer), Seen(headers, peer)
 
 
 def _peer_without_address(scope: Scope) -> str | None:

@@ -42,10 +42,10 @@ def limits_of(door: Door, request: HttpRequest) -> RequestLimits:
         if found is None:
             if isinstance(request, ASGIRequest):
                 # Not from META: it tells neither repeated headers nor names with underscores apart, nor a Unix socket from a lost peer.
-                facts = facts_of(door, around)
+                facts, seen = facts_of(door, around)
             else:
-                facts = environ_facts(door, {**request.META, "REQUEST_METHOD": request.method})
-            found = around[ENVIRON_KEY] = RequestLimits(facts)
+                facts, seen = environ_facts(door, {**request.META, "REQUEST_METHOD": request.method})
+            found = around[ENVIRON_KEY] = RequestLimits(facts, seen=seen)
         setattr(request, ATTRIBUTE, found)
     return found
 

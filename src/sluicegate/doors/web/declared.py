@@ -34,6 +34,7 @@ _NAMESPACE: Final = "#routes"
 """Added to the limiter's namespace; no namespace that anybody writes in a flag or a file ends so by accident."""
 _MARK: Final = "__sluicegate_limits__"
 _ON_MISSING: Final = tuple(choice.value for choice in OnMissing)
+_HEADER: Final = "header."
 _METHOD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
 _NAME_CHARS_MAX: Final = 56
@@ -58,7 +59,9 @@ class Limit:
         "_bound",
         "_options",
         "apart",
+        "by_path",
         "cost",
+        "headers",
         "key",
         "limiter",
         "methods",
@@ -105,6 +108,9 @@ class Limit:
         """The function it stands on, which is the endpoint where no route is known."""
         self.shared = shared
         self.cost = cost
+        self.headers = frozenset(name[len(_HEADER) :].lower() for name in self.per if name.startswith(_HEADER))
+        """Lower-case names of the headers it counts by."""
+        self.by_path = "path" in self.per
         self.methods = texts("methods", methods)
         for method in self.methods:
             if not _METHOD.fullmatch(method):

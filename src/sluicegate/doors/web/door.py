@@ -195,7 +195,12 @@ class Door:
         if not limit.apart:
             owner = (base, limit.name)
             limits.claim(owner, limit)
-        facts = limits.pathless(facts)
+        if not limit.by_path:
+            facts = limits.pathless(facts)
+        if limit.headers:
+            # The facts have those that the base limiter's rules look at, and those that the application vouches for.
+            sent = self.resolver.visible(*limits.seen, limit.headers)
+            facts = msgspec.structs.replace(facts, headers={**sent, **(facts.headers or {})})
         if facts.route is None and limit.place is not None:
             facts = msgspec.structs.replace(facts, route=limit.place)
         if key is not None:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sluicegate.doors.web.door import Door
+from sluicegate.doors.web.request import Seen
 from sluicegate.rules.facts import Facts
 
 __all__ = ["ENVIRON_KEY", "environ_facts"]
@@ -22,15 +23,16 @@ ENVIRON_KEY = "sluicegate.rate_limit"
 """Where in the environment the ``RequestLimits`` are."""
 
 
-def environ_facts(door: Door, environ: Mapping[str, Any]) -> Facts:
-    """The facts of a request, but for its route template."""
+def environ_facts(door: Door, environ: Mapping[str, Any]) -> tuple[Facts, Seen]:
+    """The facts of a request, but for its route template, and what they were made from."""
     path = _bytes(environ.get("SCRIPT_NAME", "")) + _bytes(environ.get("PATH_INFO", ""))
     # A server on a Unix socket gives an empty address or none; a TCP server always gives one.
     peer = environ.get("REMOTE_ADDR") or None
     if peer == _WAITRESS_UNIX:
         peer = None
     host = environ.get("HTTP_HOST")
-    return door.resolver.facts(environ["REQUEST_METHOD"], quote(path) or "/", host, list(_headers(environ)), peer)
+    seen = Seen(list(_headers(environ)), peer)
+    return door.resolver.facts(environ["REQUEST_METHOD"], quote(path) or "/", host, *seen), seen
 
 
 def _headers(environ: Mapping[str, Any]) -> Iterator[tuple[bytes, bytes]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,9 +23,21 @@ from sluicegate.limiter.decision import Decision, RuleResult, Summary
 from sluicegate.limiter.limiter import FactsOrKey, Limiter
 from sluicegate.limiter.plan import Plan
 from sluicegate.rules.facts import Facts
+from sluicegate.rules.identity.resolver import Headers
 from sluicegate.stores.base import AsyncStore, Receipt
 
-__all__ = ["RequestLimits", "merge"]
+__all__ = ["NOTHING_SEEN", "RequestLimits", "Seen", "merge"]
+
+
+class Seen(NamedTuple):
+    """What a server saw of a request besides its line: the header lines, and the address of the peer (None: a Unix socket)."""
+
+    headers: Headers
+    peer: str | None
+
+
+NOTHING_SEEN: Final = Seen((), "")
+"""Of a request that is not from a server."""
 
 
 class RequestLimits:
@@ -50,11 +63,14 @@ class RequestLimits:
         "later_s",
         "origin",
         "refused",
+        "seen",
         "told",
     )
 
-    def __init__(self, facts: Facts, origin: tuple[object, str] = (None, "")) -> None:
+    def __init__(self, facts: Facts, origin: tuple[object, str] = (None, ""), seen: Seen = NOTHING_SEEN) -> None:
         self.facts = facts
+        self.seen = seen
+        """What the facts were made from, for limits that count by headers which the rules do not look at."""
         self.origin = origin
         """The application and root path that an ASGI request had when it came; applications mounted inside change both."""
         self.decisions: list[Decision] = []

@@ -165,6 +165,16 @@ class IdentityResolver:
         lines = [(slot, value) for name, value in headers if (slot := self._slot(name)) in forwarding and slot]
         return self._client(self._joined(lines), peer)
 
+    def visible(self, headers: Headers, peer_ip: str | None, names: frozenset[str]) -> dict[str, str]:
+        """Of these lower-case names the headers that a rule may look at, whatever the rules of this resolver look at.
+
+        Those that carry an identity or an address are among them only where the peer is trusted, and never if repeated.
+        """
+        trusted = self.is_trusted(peer_ip)
+        lines = [(name, value) for raw, value in headers if (name := raw.decode("latin-1").lower()) in names]
+        found = self._joined(lines)
+        return {name: _text(raw) for name, raw in found.items() if trusted or name not in self._guarded}
+
     def is_trusted(self, peer_ip: str | None) -> bool:
         """Whether this peer may speak for its clients; None is a peer on a Unix socket."""
         return self.config.trust_unix if peer_ip is None else self._trusted(peer_ip)
