@@ -1,0 +1,93 @@
+"""Entries of lists as they are kept: one spelling for one meaning, so that an entry is found and removed by any spelling."""
+
+from __future__ import annotations
+
+from typing import Final, cast, get_args
+
+import msgspec
+
+from sluicegate.bounds import IMPORT_LINE_BYTES_MAX, LIST_VALUE_CHARS_MAX
+from sluicegate.control.errors import Fault, Invalid
+from sluicegate.rules.feed import ListKey, ListKind, ListName
+from sluicegate.rules.identity.addresses import read_block
+from sluicegate.rules.notation import shown
+
+__all__ = ["ImportedEntry", "NotAnEntry", "key_of", "read_line", "value_of"]
+
+_NAMES: Final = get_args(ListName)
+_KINDS: Final = get_args(ListKind)
+_NDJSON: Final = "ndjson"
+
+
+class NotAnEntry(ValueError):
+    """A value that no entry can have; the message says why."""
+
+
+class ImportedEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of an import in NDJSON. ``kind`` and ``expires_us`` None: those of the import."""
+
+    value: str
+    kind: str | None = None
+    expires_us: int | None = None
+
+
+def key_of(name: str, kind: str, value: str) -> ListKey:
+    """The key of an entry, whatever the spelling of its value. Raises Invalid."""
+    if name not in _NAMES:
+        raise Invalid([Fault(f"list: {shown(name)} is not one of {', '.join(_NAMES)}", "/list")])
+    if kind not in _KINDS:
+        raise Invalid([Fault(f"kind: {shown(kind)} is not one of {', '.join(_KINDS)}", "/kind")])
+    try:
+        return cast(ListName, name), cast(ListKind, kind), value_of(kind, value)
+    except NotAnEntry as error:
+        raise Invalid([Fault(f"value: {error}", "/value")]) from error
+
+
+def value_of(kind: str, value: object) -> str:
+    """The one spelling of a value: for ``ip`` an address, or a network where it is more than one; else the identity as it is."""
+    if not isinstance(value, str):
+        raise NotAnEntry("expected text")
+    if kind == "ip":
+        return _network(value)
+    if not 0 < len(value) <= LIST_VALUE_CHARS_MAX:
+        raise NotAnEntry(f"has {len(value)} characters; 1 to {LIST_VALUE_CHARS_MAX} are allowed")
+    if not value.isprintable():
+        raise NotAnEntry(f"{shown(value)} holds a character that cannot be printed")
+    return value
+
+
+def _network(value: str) -> str:
+    try:
+        block = read_block(value)
+    except ValueError as error:
+        raise NotAnEntry(f"{shown(value)} is neither an address nor a network with its host bits zero") from error
+    # An IPv4 address has one spelling only, so the text need not be made again.
+    plain = not block.is_v6 and block.shift == 0 and value.count(".") == 3 and "/" not in value and ":" not in value
+    return value if plain else str(block)
+
+
+def read_line(line: bytes, form: str, kind: str, expires_us: int | None) -> tuple[str, str, int | None] | None:
+    """Kind, value and end of a line of an import; None for an empty one or a comment. Raises NotAnEntry."""
+    if len(line) > IMPORT_LINE_BYTES_MAX:
+        raise NotAnEntry(f"has {len(line)} bytes; at most {IMPORT_LINE_BYTES_MAX} are allowed")
+    if form == _NDJSON:
+        if not line.strip():
+            return None
+        try:
+            entry = msgspec.json.decode(line, type=ImportedEntry)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise NotAnEntry(str(error)) from error
+        kind = entry.kind or kind
+        if kind not in _KINDS:
+            raise NotAnEntry(f"kind {shown(kind)} is not one of {', '.join(_KINDS)}")
+        expires_us = expires_us if entry.expires_us is None else entry.expires_us
+        return kind, value_of(kind, entry.value), expires_us
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise NotAnEntry("is not UTF-8 text") from error
+    if kind == "ip" or text.lstrip().startswith(("#", ";")):
+        # In feeds of addresses a comment may follow on the same line; an identity may hold these characters.
+        text = text.partition("#")[0].partition(";")[0]
+    text = text.strip()
+    return (kind, value_of(kind, text), expires_us) if text else None

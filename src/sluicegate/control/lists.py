@@ -1,0 +1,284 @@
+"""The allow and the block list: single entries, whole feeds, and what nodes are told of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterable, Iterator
+from typing import Any, Literal, get_args
+
+from sqlalchemy import Row, and_, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sluicegate.bounds import LIST_ENTRIES_MAX
+from sluicegate.control import schema
+from sluicegate.control.deltas import delta, prune
+from sluicegate.control.errors import Conflict, ControlError, Fault, Invalid, NotFound, Unavailable
+from sluicegate.control.ledger import Ledger, read_revisions
+from sluicegate.control.list_import import Import, stage, unstage
+from sluicegate.control.list_values import key_of
+from sluicegate.control.model import Actor, ImportResult, ListRow, Page, Role
+from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
+from sluicegate.rules.feed import ListChanges, ListEntry, ListKey, ListKind, ListName
+
+__all__ = ["Lists"]
+
+_TABLE = schema.list_entries
+_LIVE = _TABLE.c.deleted == 0
+
+
+class Lists:
+    """The allow and the block list. An entry that ended by its time is as if it were not there. Writes need the role editor."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def get(self, key: ListKey) -> ListRow:
+        """Raises NotFound, and Invalid for a key that no entry can have."""
+        key = key_of(*key)
+        async with self._ledger.database.read() as connection:
+            row = await self._row(connection, key)
+        if row is None:
+            raise NotFound("entry", ":".join(key))
+        return _made(row)
+
+    async def page(
+        self,
+        name: ListName,
+        *,
+        page_size: int,
+        page_token: str = "",
+        kind: ListKind | None = None,
+        source: str | None = None,
+    ) -> Page[ListRow]:
+        """In order of kind and value. ``kind``, ``source`` None: any."""
+        _check_name(name)
+        query = select(_TABLE).where(_TABLE.c.list == name, self._lives())
+        after = read_token(page_token, str, str)
+        if after is not None:
+            query = query.where(
+                or_(_TABLE.c.kind > after[0], and_(_TABLE.c.kind == after[0], _TABLE.c.value > after[1]))
+            )
+        if kind is not None:
+            query = query.where(_TABLE.c.kind == check_text("kind", kind))
+        if source is not None:
+            query = query.where(_TABLE.c.source == check_text("source", source))
+        query = query.order_by(_TABLE.c.list, _TABLE.c.kind, _TABLE.c.value).limit(rows_of_page(page_size))
+        async with self._ledger.database.read() as connection:
+            rows = (await connection.execute(query)).all()
+        return page_of(rows, page_size, _made, lambda row: (row.kind, row.value))
+
+    async def count(self, name: ListName) -> dict[str, int]:
+        """Live entries per source, "" for those without one."""
+        _check_name(name)
+        query = select(_TABLE.c.source, func.count()).where(_TABLE.c.list == name, self._lives())
+        async with self._ledger.database.read() as connection:
+            rows = (await connection.execute(query.group_by(_TABLE.c.source).order_by(_TABLE.c.source))).all()
+        return dict(row._tuple() for row in rows)
+
+    async def put(
+        self,
+        actor: Actor,
+        name: ListName,
+        kind: str,
+        value: str,
+        *,
+        expires_us: int | None = None,
+        source: str = "",
+        reason: str = "",
+        validate_only: bool = False,
+    ) -> ListRow:
+        """An entry, in place of the one with its key; from then on it is one of ``source``."""
+        action = f"list.{name}.put"
+        begun = self._ledger.change(
+            actor, Role.EDITOR, action, f"{name}:{kind}:{value}", reason=reason, validate_only=validate_only
+        )
+        async with begun as change:
+            key = key_of(name, kind, value)
+            check_text("source", source, 128)
+            if expires_us is not None and not change.now_us < expires_us < 2**63:
+                raise Invalid([Fault(f"expires_us: {expires_us} is not ahead", "/expires_us")])
+            before = await self._row(change.connection, key)
+            row = ListRow(*key, expires_us, source, reason, change.now_us, actor.name, change.revisions.lists + 1)
+            if before is None:
+                await self._check_room(change.connection)
+            elif (before.expires_us, before.source, before.reason) == (expires_us, source, reason):
+                return _made(before)
+            await change.touch("lists")
+            await self._write(change.connection, row)
+            change.record({"before": None if before is None else _told(before), "after": _told(row)})
+        return row
+
+    async def penalise(self, actor: Actor, entries: list[ListEntry]) -> int:
+        """Block clients that a node says have earned it, unless they are blocked for as long already; how many that were.
+
+        Who reports needs the role node. Entries that ended, or are no penalty, are left out, and those for which the lists have no room.
+        """
+        given = [entry for entry in entries if entry.list == "block" and entry.source.startswith("penalty:")]
+        rows: list[ListRow] = []
+        if not given:
+            return 0
+        async with self._ledger.change(actor, Role.NODE, "list.penalty", "block") as change:
+            room = LIST_ENTRIES_MAX - await self._held(change.connection)
+            for entry in given[: max(0, room)]:
+                key, ends_us = key_of(*entry.key), entry.expires_us
+                if ends_us is None or not change.now_us < ends_us < 2**63:
+                    continue
+                before = await self._row(change.connection, key)
+                if before is not None and (before.expires_us is None or before.expires_us >= ends_us):
+                    continue
+                revision = await change.touch("lists")
+                row = ListRow(*key, ends_us, entry.source, "penalty", change.now_us, actor.name, revision)
+                await self._write(change.connection, row)
+                rows.append(row)
+            if rows:
+                change.record([_told(row) for row in rows])
+        return len(rows)
+
+    async def remove(self, actor: Actor, key: ListKey, *, reason: str = "") -> None:
+        """Raises NotFound."""
+        name, kind, value = key
+        begun = self._ledger.change(actor, Role.EDITOR, f"list.{name}.remove", f"{name}:{kind}:{value}", reason=reason)
+        async with begun as change:
+            key = key_of(name, kind, value)
+            before = await self._row(change.connection, key)
+            if before is None:
+                raise NotFound("entry", ":".join(key))
+            gone = {"deleted": 1, "revision": await change.touch("lists")}
+            await change.connection.execute(update(_TABLE).where(_is(key)).values(gone))
+            await prune(change.connection, _TABLE, "lists")
+            change.record({"before": _told(before), "after": None})
+
+    async def import_entries(
+        self,
+        actor: Actor,
+        name: ListName,
+        chunks: AsyncIterable[bytes],
+        *,
+        form: Literal["text", "ndjson"] = "text",
+        kind: str = "ip",
+        source: str,
+        replace: bool = False,
+        expires_us: int | None = None,
+        reason: str = "",
+        validate_only: bool = False,
+    ) -> ImportResult:
+        """All entries or none, in bounded memory, whatever the size of the chunks. Raises Invalid with pointers ``/LINE`` from 1.
+
+        ``text``: one value a line; empty lines and comments after ``#`` or ``;`` are left out. ``ndjson``: one ``ImportedEntry`` a line.
+        ``replace``: entries of the same source that are not among them are removed. An entry that another source put there, and
+        that has not ended, stays as it is and counts as unchanged; so a feed never takes away, or ends, what somebody blocked by hand.
+        """
+        async with self._ledger.database.scratch() as connection:
+            with self._as_refusal() as refusal:
+                self._ledger.allow(actor, Role.EDITOR)
+                # Any valid value: what is checked is list and kind.
+                key_of(name, kind, "127.0.0.1")
+                check_text("source", source, 128, least=1)
+                settings = Import(name, source, kind, form, replace, expires_us, self._ledger.clock.now_us())
+                lines = await stage(connection, chunks, settings)
+            options: dict[str, Any] = {"reason": reason, "validate_only": validate_only, "on": connection}
+            begun = self._ledger.change(actor, Role.EDITOR, f"list.{name}.import", f"{name}:{source}", **options)
+            async with unstage(connection), begun as change:
+                if refusal:
+                    raise refusal[0]
+                result = await settings.merge(connection, lines, await change.touch("lists"), actor.name, reason)
+                if result.added:
+                    await self._check_room(connection, 0)
+                if result.added or result.changed or result.removed:
+                    await prune(connection, _TABLE, "lists")
+                    counts = {"added": result.added, "changed": result.changed, "removed": result.removed}
+                    change.record({"lines": lines, **counts})
+        return result
+
+    async def remove_source(self, actor: Actor, name: ListName, source: str, *, reason: str = "") -> int:
+        """All entries of a source; how many there were."""
+        begun = self._ledger.change(actor, Role.EDITOR, f"list.{name}.remove_source", f"{name}:{source}", reason=reason)
+        async with begun as change:
+            _check_name(name)
+            check_text("source", source, 128)
+            found = and_(_TABLE.c.list == name, _TABLE.c.source == source, _LIVE)
+            gone = {"deleted": 1, "revision": await change.touch("lists")}
+            removed: int = (await change.connection.execute(update(_TABLE).where(found).values(gone))).rowcount
+            if removed:
+                await prune(change.connection, _TABLE, "lists")
+                change.record({"removed": removed})
+        return removed
+
+    async def changes(self, since: int, cursor: str = "") -> ListChanges:
+        """For nodes; raises Invalid for a cursor that is none. See ``deltas`` for how pages follow one another."""
+        async with self._ledger.database.read() as connection:
+            incarnation = (await read_revisions(connection)).incarnation
+            page = await delta(connection, _TABLE, "lists", since, cursor)
+        put = [
+            ListEntry(row.list, row.kind, row.value, row.expires_us, row.source) for row in page.rows if not row.deleted
+        ]
+        gone: list[ListKey] = [(row.list, row.kind, row.value) for row in page.rows if row.deleted]
+        return ListChanges(incarnation, page.since, page.revision, page.full, put, gone, page.more, page.cursor)
+
+    async def sweep(self) -> None:
+        """Turn entries that have ended into tombstones. Nodes know the end of each entry by themselves, so no revision comes of it."""
+        ended = and_(_LIVE, _TABLE.c.expires_us <= self._ledger.clock.now_us())
+        async with self._ledger.database.read() as connection:
+            if (await connection.execute(select(_TABLE.c.value).where(ended).limit(1))).first() is None:
+                return
+        async with self._ledger.database.write() as connection:
+            await connection.execute(update(_TABLE).where(ended).values(deleted=1))
+            await prune(connection, _TABLE, "lists")
+
+    def _lives(self) -> Any:
+        return and_(_LIVE, or_(_TABLE.c.expires_us.is_(None), _TABLE.c.expires_us > self._ledger.clock.now_us()))
+
+    async def _row(self, connection: AsyncConnection, key: ListKey) -> Row[Any] | None:
+        return (await connection.execute(select(_TABLE).where(_is(key), self._lives()))).one_or_none()
+
+    async def _write(self, connection: AsyncConnection, row: ListRow) -> None:
+        values = {**_told(row), "reason": row.reason, "created_us": row.created_us, "actor": row.actor}
+        values |= {"revision": row.revision, "deleted": 0}
+        found = _is((row.list, row.kind, row.value))
+        if (await connection.execute(update(_TABLE).where(found).values(values))).rowcount == 0:
+            await connection.execute(_TABLE.insert(), values)
+
+    async def _held(self, connection: AsyncConnection) -> int:
+        held: int = (await connection.execute(select(func.count()).select_from(_TABLE).where(_LIVE))).scalar_one()
+        return held
+
+    async def _check_room(self, connection: AsyncConnection, more: int = 1) -> None:
+        held = await self._held(connection)
+        if held + more > LIST_ENTRIES_MAX:
+            raise Conflict(f"the lists would hold {held + more} entries; at most {LIST_ENTRIES_MAX} are allowed")
+
+    @contextlib.contextmanager
+    def _as_refusal(self) -> Iterator[list[ControlError]]:
+        """Keeps why an import is refused until there is a transaction to refuse it in."""
+        kept: list[ControlError] = []
+        try:
+            yield kept
+        except Unavailable:
+            raise
+        except ControlError as error:
+            kept.append(error)
+
+
+def _check_name(name: str) -> None:
+    if name not in get_args(ListName):
+        raise NotFound("list", name)
+
+
+def _is(key: ListKey) -> Any:
+    return and_(_TABLE.c.list == key[0], _TABLE.c.kind == key[1], _TABLE.c.value == key[2])
+
+
+def _made(row: Row[Any]) -> ListRow:
+    return ListRow(
+        row.list, row.kind, row.value, row.expires_us, row.source, row.reason, row.created_us, row.actor, row.revision
+    )
+
+
+def _told(row: Row[Any] | ListRow) -> dict[str, Any]:
+    return {
+        "list": row.list,
+        "kind": row.kind,
+        "value": row.value,
+        "expires_us": row.expires_us,
+        "source": row.source,
+    }

@@ -1,0 +1,117 @@
+"""What nodes say of themselves: which rules each decides by, since when, and what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import delete, select, update
+
+from sluicegate.bounds import NODE_REPORT_BYTES_MAX, NODES_FLUSH_S, NODES_MAX
+from sluicegate.clock import US_PER_S
+from sluicegate.control import schema
+from sluicegate.control.errors import Fault, Invalid, NotFound
+from sluicegate.control.ledger import Ledger
+from sluicegate.control.lists import Lists
+from sluicegate.control.model import Actor, NodeRow, Page, Role
+from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
+from sluicegate.rules.feed import NodeReport, ReportAnswer
+
+__all__ = ["Nodes"]
+
+_TABLE = schema.nodes
+_NAME_CHARS_MAX: Final = 256
+
+
+class Nodes:
+    """Nodes by name. The last reports are kept in memory and written down together some seconds apart.
+
+    ``observers`` are called with every report, in this process, and must not raise. ``sample_per_s``: how many requests each node is asked to tell of.
+    """
+
+    def __init__(self, ledger: Ledger, lists: Lists) -> None:
+        self.observers: list[Callable[[NodeReport], None]] = []
+        self.sample_per_s = 0.0
+        self._ledger = ledger
+        self._lists = lists
+        self._unwritten: dict[str, tuple[int, str]] = {}
+        self._written_us: int | None = None
+
+    async def report(self, actor: Actor, report: NodeReport) -> ReportAnswer:
+        """Take a report; the clients it has penalised are on the block list when this returns. Needs the role node."""
+        self._ledger.allow(actor, Role.NODE)
+        check_text("node", report.node, _NAME_CHARS_MAX, least=1)
+        kept = msgspec.json.encode(_kept(report)).decode()
+        if len(kept) > NODE_REPORT_BYTES_MAX:
+            raise Invalid(
+                [
+                    Fault(
+                        f"the report has {len(kept)} bytes beside its samples; at most {NODE_REPORT_BYTES_MAX} are allowed"
+                    )
+                ]
+            )
+        if report.node not in self._unwritten and len(self._unwritten) >= NODES_MAX:
+            await self.flush()
+        self._unwritten[report.node] = (self._ledger.clock.now_us(), kept)
+        for observer in self.observers:
+            observer(report)
+        if report.penalties:
+            by = Actor(
+                f"node:{report.node}", actor.auth, actor.source_ip, actor.request_id, Role.NODE, actor.namespaces
+            )
+            await self._lists.penalise(by, report.penalties)
+        return ReportAnswer(self._ledger.hub.latest, self.sample_per_s)
+
+    async def page(self, *, page_size: int, page_token: str = "") -> Page[NodeRow]:
+        """In order of their names. ``lag_us`` counts from the first change a node lacks, or from when it was last heard of."""
+        await self.flush()
+        query = select(_TABLE).order_by(_TABLE.c.node).limit(rows_of_page(page_size))
+        after = read_token(page_token, str)
+        if after is not None:
+            query = query.where(_TABLE.c.node > after[0])
+        async with self._ledger.database.read() as connection:
+            rows = (await connection.execute(query)).all()
+        return page_of(rows, page_size, self._made, lambda row: (row.node,))
+
+    async def forget(self, actor: Actor, node: str) -> None:
+        """Take a node off the list; it comes back with its next report. Needs the role editor. Raises NotFound."""
+        async with self._ledger.change(actor, Role.EDITOR, "node.forget", f"node:{node}") as change:
+            check_text("node", node)
+            unwritten = self._unwritten.pop(node, None)
+            gone = await change.connection.execute(delete(_TABLE).where(_TABLE.c.node == node))
+            if not gone.rowcount and unwritten is None:
+                raise NotFound("node", node)
+            change.record()
+
+    async def sweep(self) -> None:
+        """Write down what came in, if it is time to."""
+        now_us = self._ledger.clock.now_us()
+        if self._written_us is None or now_us - self._written_us >= NODES_FLUSH_S * US_PER_S:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write down what came in. The nodes that were not heard of for longest make room for new ones."""
+        self._written_us = self._ledger.clock.now_us()
+        unwritten, self._unwritten = self._unwritten, {}
+        if not unwritten:
+            return
+        async with self._ledger.database.write() as connection:
+            for node, (at_us, report) in unwritten.items():
+                values = {"node": node, "last_seen_us": at_us, "report": report}
+                written = update(_TABLE).where(_TABLE.c.node == node).values(values)
+                if (await connection.execute(written)).rowcount == 0:
+                    await connection.execute(_TABLE.insert(), values)
+            beyond = select(_TABLE.c.node).order_by(_TABLE.c.last_seen_us.desc(), _TABLE.c.node)
+            oldest = (await connection.execute(beyond.offset(NODES_MAX).limit(NODES_MAX))).scalars().all()
+            if oldest:
+                await connection.execute(delete(_TABLE).where(_TABLE.c.node.in_(oldest)))
+
+    def _made(self, row: Any) -> NodeRow:
+        report = msgspec.json.decode(row.report, type=NodeReport)
+        return NodeRow(report, row.last_seen_us, self._ledger.hub.behind_us(report.applied))
+
+
+def _kept(report: NodeReport) -> NodeReport:
+    """A report without what others keep or nobody needs later."""
+    return msgspec.structs.replace(report, samples=[], penalties=[], would_refuse=[], rules={})

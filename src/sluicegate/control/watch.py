@@ -1,0 +1,113 @@
+"""What happens without anybody asking: looking for changes that other processes made, and for what ends by itself.
+
+A poll a second apart finds everything. With PostgreSQL a connection listens besides, and what another service commits is known here
+at once; while it is down, the poll goes on. Neither ends before it is told to: whatever goes wrong is counted, and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from sqlalchemy.engine import URL
+
+from sluicegate.bounds import CONTROL_POLL_S
+from sluicegate.control.errors import ControlError
+from sluicegate.control.ledger import Ledger
+from sluicegate.errors import MissingExtra
+from sluicegate.rules.feed import POSTGRES_CHANNEL
+
+__all__ = ["Watch"]
+
+_CONNECT_S: Final = 10
+
+
+class Watch:
+    """The background of a rules service, on one event loop. ``chores``: what is done at each poll, one after another.
+
+    ``failures`` counts polls and chores that could not be done; ``error`` is why the last one could not, None since one could.
+    ``listening``: whether PostgreSQL tells of changes.
+    """
+
+    def __init__(self, ledger: Ledger, chores: list[Callable[[], Awaitable[None]]]) -> None:
+        self.failures = 0
+        self.error: str | None = None
+        self.listening = False
+        self._ledger = ledger
+        self._chores = chores
+        self._woken = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin, on the running loop."""
+        self._tasks.append(asyncio.create_task(self._poll()))
+        if self._ledger.database.is_postgresql:
+            self._tasks.append(asyncio.create_task(self._listen()))
+
+    async def close(self) -> None:
+        """End, and wait for it."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def once(self) -> None:
+        """Look once, and do all chores; raises what goes wrong."""
+        await self._ledger.refresh()
+        for chore in self._chores:
+            await chore()
+
+    async def _poll(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            try:
+                if loop.time() >= due:
+                    due = loop.time() + CONTROL_POLL_S
+                    await self.once()
+                else:
+                    await self._ledger.refresh()
+            except Exception as error:  # noqa: BLE001 - the next poll may succeed, and nobody is there to be told
+                self._fail(error)
+            else:
+                self.error = None
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), max(0.0, due - loop.time()))
+            self._woken.clear()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._listen_once()
+            except Exception as error:  # noqa: BLE001 - the poll goes on meanwhile
+                self._fail(error)
+            self.listening = False
+            await asyncio.sleep(CONTROL_POLL_S)
+
+    async def _listen_once(self) -> None:
+        """Listen until the connection is lost."""
+        lost = asyncio.Event()
+        connection = await _connect(self._ledger.database.url)
+        try:
+            connection.add_termination_listener(lambda _connection: lost.set())
+            await connection.add_listener(POSTGRES_CHANNEL, lambda *_told: self._woken.set())
+            self.listening = True
+            # What was told before the connection listened is not told again.
+            self._woken.set()
+            await lost.wait()
+        finally:
+            connection.terminate()
+
+    def _fail(self, error: Exception) -> None:
+        self.failures += 1
+        self.error = str(error) if isinstance(error, ControlError | OSError) else repr(error)
+
+
+async def _connect(url: URL) -> Any:
+    try:
+        import asyncpg
+    except ModuleNotFoundError as error:
+        raise MissingExtra("postgres", "listening to PostgreSQL") from error
+    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    return await asyncpg.connect(address, timeout=_CONNECT_S)
