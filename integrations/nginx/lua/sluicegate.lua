@@ -7,11 +7,13 @@
 --
 -- What it cannot decide by itself (see `ask` in the rule set's document; paths with several readings; credentials) the server decides.
 -- So does it while Redis cannot be reached. Where neither can be, rules that fail closed refuse, and for the others `on_failure` holds; but what is
--- written so that only the server can read it is refused then, or its spelling would be a way around every rule.
+-- written so that only the server can read it is refused then, or its spelling would be a way around every rule. A credential that the server cannot
+-- verify is none: with `on_failure` open its request counts as one without.
 
 local answers = require "sluicegate.answers"
 local denials = require "sluicegate.denials"
 local match = require "sluicegate.match"
+local requests = require "sluicegate.requests"
 local rules = require "sluicegate.rules"
 local server = require "sluicegate.server"
 local store = require "sluicegate.store"
@@ -69,16 +71,32 @@ local function set_fields(fields)
   end
 end
 
-local function pass(fields)
+local function is_down(name)
+  local since = dict:get("down:" .. name)
+  -- In the future it was before the clock was set back, and would be for as long as that.
+  return since and math.abs(ngx.now() - since) <= DOWN_S
+end
+
+local function set_down(name)
+  dict:set("down:" .. name, ngx.now(), DOWN_S)
+end
+
+local function keep(fields)
   ngx.ctx.sluicegate = fields
+  requests.keep(fields)
+end
+
+local function pass(fields)
+  keep(fields)
   -- An error page may be made by another location, to which the context does not come along.
   set_fields(fields)
 end
 
 local function refuse(status, fields, content_type, body)
-  ngx.ctx.sluicegate = fields
+  keep(fields)
   ngx.status = status
   ngx.header["Content-Type"] = content_type
+  ngx.header["Content-Length"] = #body
   ngx.header["Cache-Control"] = "no-store"
   set_fields(fields)
   ngx.print(body)
@@ -111,7 +129,7 @@ end
 -- ---------------------------------------------------------------- the server's decision
 
 local function rate_fields(document, answer)
-  local wanted, fields = { ["retry-after"] = answer.status ~= 200 }, {}
+  local wanted, fields = { ["retry-after"] = answer.says ~= 200 }, {}
   for _, name in ipairs(document.fields) do
     wanted[name] = true
   end
@@ -123,22 +141,21 @@ local function rate_fields(document, answer)
   return fields
 end
 
-local function ask(ruleset, facts, charges)
-  if dict:get("down:server") then
-    return fail(ruleset, charges, facts.unread)
+-- The server's decision, carried out; false where there is none.
+local function ask(ruleset, facts)
+  if is_down("server") then
+    return false
   end
-  local target = ngx.var.request_uri
-  target = string.find(target, "^[/*]") and target or "/" .. target
-  local answer, err = server.decide(settings.server, ruleset.document, facts, target, settings.server.timeout_ms)
-  local status = answer and answer.status
-  if not answer or status == 401 or status == 404 or (status >= 500 and status ~= 503) then
-    dict:set("down:server", true, DOWN_S)
-    ngx.log(ngx.ERR, "sluicegate: the server gave no decision: ", err or "status " .. status)
-    return fail(ruleset, charges, facts.unread)
-  elseif status == 200 then
-    return pass(rate_fields(ruleset.document, answer))
+  local answer, err = server.decide(settings.server, ruleset.document, facts, settings.server.timeout_ms)
+  if not answer or not answer.says then
+    set_down("server")
+    ngx.log(ngx.ERR, "sluicegate: the server gave no decision: ", err or "status " .. answer.status)
+    return false
+  elseif answer.says == 200 then
+    pass(rate_fields(ruleset.document, answer))
+    return true
   end
-  return refuse(status, rate_fields(ruleset.document, answer), answer.fields["content-type"], answer.body)
+  return refuse(answer.says, rate_fields(ruleset.document, answer), answer.fields["content-type"], answer.body)
 end
 
 -- ---------------------------------------------------------------- facts and charges
@@ -165,29 +182,33 @@ local function header_facts(document)
   return found, ascii, anonymous
 end
 
--- What is known of the request, and whether that is all that the server would know. `given`: what nginx vouches for.
+-- What is known of the request, and whether that is all that the server would know. `given`: what nginx vouches for. Of it, `readable` is whether
+-- that is all but for a credential, and `unread` whether its client has written it so.
 local function facts_of(ruleset, given)
   local document = ruleset.document
-  local headers, ascii, sure = header_facts(document)
+  local headers, ascii, anonymous = header_facts(document)
   local identity, target = document.identity, ngx.var.request_uri
   local facts = {
-    method = ngx.req.get_method(), headers = headers,
+    method = ngx.req.get_method(), headers = headers, target = string.find(target, "^[/*]") and target or "/" .. target,
     path = match.normal_path(target, document.bounds.path_chars),
     ip = ruleset.ip_key(ngx.var.binary_remote_addr),
   }
   facts.remote = facts.ip and ngx.var.remote_addr
-  local host = ngx.var.http_host and ngx.var.host
+  -- That of the request line before that of the field, as nginx itself takes it and passes it on.
+  local host = ngx.var.host
   facts.host = host and host ~= "" and match.canonical_host(host) or nil
+  local ordinary = true
   for dimension, header in pairs(identity.stated) do
     local value = given and given[dimension]
     -- What is not printable is no identity, and could end the line of a header field.
     if value and value ~= "" and not string.find(value, "%c") then
       facts[dimension], headers[header] = value, value
-      sure = sure and ngx.re.find(value, ORDINARY, "jo") ~= nil
+      ordinary = ordinary and ngx.re.find(value, ORDINARY, "jo") ~= nil
     end
   end
   facts.unread = not ascii or facts.path == nil or (host and string.find(host, "[\128-\255]") ~= nil)
-  return facts, sure and not facts.unread
+  facts.readable = ordinary and not facts.unread
+  return facts, facts.readable and anonymous
 end
 
 -- The charges of a request; nil where a rule that may apply is one for the server.
@@ -207,7 +228,7 @@ local function charges_of(ruleset, facts)
       local counters = facts.tier and rule.tiers[facts.tier] or rule.counters
       for _, counter in ipairs(subject and counters or {}) do
         charges[#charges + 1] = {
-          rule = rule, counter = counter, cost = rule.cost, key = counter.head .. ruleset.text(subject) .. counter.tail,
+          rule = rule, counter = counter, cost = rule.cost, key = counter.head .. ruleset.key_text(subject) .. counter.tail,
         }
       end
     end
@@ -218,12 +239,12 @@ end
 -- ---------------------------------------------------------------- deciding
 
 local function results_of(document, charges)
-  if dict:get("down:redis") then
+  if is_down("redis") then
     return nil
   end
   local reply, err = store.decide(settings.redis, document.script, charges)
   if not reply then
-    dict:set("down:redis", true, DOWN_S)
+    set_down("redis")
     ngx.log(ngx.ERR, "sluicegate: Redis gave no decision: ", err)
     return nil
   end
@@ -235,29 +256,23 @@ local function results_of(document, charges)
   return results
 end
 
-local function decide(given)
-  local ruleset = rules.current(settings)
-  if not ruleset then
-    return fail(nil, nil)
-  end
-  local document = ruleset.document
-  local facts, sure = facts_of(ruleset, given)
-  local charges = sure and ruleset.text and charges_of(ruleset, facts)
-  if not charges then
-    return ask(ruleset, facts, nil)
-  elseif #charges == 0 then
-    return pass {}
+-- The decision of these charges, carried out; false where Redis gave none.
+local function count(document, charges)
+  if #charges == 0 then
+    pass {}
+    return true
   end
   local results = denials.find(dict, document, charges)
   local fresh = not results
   results = results or results_of(document, charges)
   if not results then
-    return ask(ruleset, facts, charges)
+    return false
   end
   local decision = answers.summary(results)
   local fields = answers.fields(decision, document)
   if decision.allowed then
-    return pass(fields)
+    pass(fields)
+    return true
   end
   if fresh then
     denials.keep(dict, document, charges, decision, settings.deny_cache_ms)
@@ -265,11 +280,36 @@ local function decide(given)
   return refuse(429, fields, "application/problem+json", answers.quota_exceeded(decision))
 end
 
+local function decide(given)
+  local ruleset = rules.current(settings)
+  if not ruleset then
+    return fail(nil, nil)
+  end
+  local document = ruleset.document
+  local facts, sure = facts_of(ruleset, given)
+  local charges = sure and ruleset.key_text and charges_of(ruleset, facts)
+  if charges and count(document, charges) or ask(ruleset, facts) then
+    return
+  end
+  -- An unverified credential is none. Where rules fail closed that would be a way around those that count by credentials.
+  if not sure and facts.readable and ruleset.key_text and settings.on_failure == "open" and #ruleset.closed == 0 then
+    charges = charges_of(ruleset, facts)
+    if charges and count(document, charges) then
+      return
+    end
+  end
+  return fail(ruleset, charges or nil, facts.unread)
+end
+
 -- In access_by_lua. Passes the request, or answers it. `given`: user, api_key, tenant, tier as nginx itself has verified them; those
 -- count whose dimension the rules read from a header of a trusted peer (`identity: {user: {header: ...}}`).
 function M.access(given)
-  -- What is redirected inside was decided when it came in.
-  if ngx.is_subrequest or ngx.req.is_internal() then
+  -- What is redirected inside is decided once, where it first comes to a place that limits.
+  if ngx.is_subrequest or ngx.ctx.sluicegate or (ngx.req.is_internal() and requests.find()) then
+    return
+  end
+  -- What nginx could not read to the end of its first line is refused as it is.
+  if not ngx.var.request_uri then
     return
   end
   local sound, fault = xpcall(decide, debug.traceback, given)
@@ -281,8 +321,12 @@ end
 
 -- In header_filter_by_lua: the fields of the decision, in place of those that the backend sent.
 function M.headers()
-  local fields = ngx.ctx.sluicegate
+  if ngx.is_subrequest then
+    return
+  end
+  local fields = ngx.ctx.sluicegate or requests.find()
   local ruleset = fields and rules.known()
+  requests.drop()
   if ruleset then
     for _, name in ipairs(ruleset.document.fields) do
       ngx.header[name] = nil

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -51,6 +51,8 @@ http {{
             return 200 "served $uri user=$http_x_user_id\\n";
         }}
         location = /broken {{ return 444; }}
+        location = /missing {{ return 404; }}
+        location = /accel {{ add_header X-Accel-Redirect /inner; return 200; }}
     }}
 }}
 """
@@ -74,6 +76,14 @@ def wait_for(condition: Callable[[], bool], what: Callable[[], str]) -> None:
 def listens(port: int) -> bool:
     with contextlib.closing(socket.socket()) as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Said(NamedTuple):
+    """One answer, as it stood on the wire."""
+
+    status: int
+    fields: httpx.Headers
+    body: bytes
 
 
 class Limits:
@@ -120,7 +130,10 @@ class Nginx:
         # What is wrong before the log is open stands on standard error.
         with (folder / "stderr.txt").open("w") as err:
             self.process = subprocess.Popen([binary, "-p", str(folder), "-c", str(folder / "nginx.conf")], stderr=err)
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20, trust_env=False)
+        self.client = self._client()
+
+    def _client(self) -> httpx.Client:
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20, trust_env=False)
 
     def wait(self) -> None:
         wait_for(lambda: listens(self.port) or self.process.poll() is not None, self.log)
@@ -129,6 +142,24 @@ class Nginx:
     def log(self) -> str:
         path = self.folder / "error.log"
         return path.read_text() if path.exists() else ""
+
+    def workers(self) -> list[int]:
+        """The processes that answer."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children]
+
+    def renewed(self, earlier: list[int]) -> None:
+        """Wait until none of the processes with these numbers is left and others are there; kept connections went with them."""
+        wait_for(lambda: not set(earlier) & set(self.workers()) and self.workers() != [], self.log)
+        self.client.close()
+        self.client = self._client()
+
+    def rewrite(self, edit: Callable[[str], str]) -> None:
+        """Go on with another text, once all processes with the earlier one are gone."""
+        path, earlier = self.folder / "included.conf", self.workers()
+        path.write_text(edit(path.read_text()))
+        self.process.send_signal(signal.SIGHUP)
+        self.renewed(earlier)
 
     def get(self, path: str, ip: str = "203.0.113.9", method: str = "GET", **headers: str | bytes) -> httpx.Response:
         fields = {"X-Real-IP": ip, **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -221,6 +252,54 @@ def front(nginx: Callable[..., Nginx], serve: Callable[..., Limits], url: str, p
         return running, limits
 
     return start
+
+
+@pytest.fixture
+def asking(nginx: Callable[..., Nginx], serve: Callable[..., Limits]) -> Any:
+    """nginx by the shipped auth_request.conf and a server of these rules: ``asking(rules, *options, edits={old: new})``.
+
+    Deadlines are those of a busy machine.
+    """
+
+    def start(rules: str, *options: str, edits: dict[str, str] | None = None, slow: str = "9s") -> Any:
+        limits = serve(rules, *options)
+        text = (INTEGRATION / "auth_request.conf").read_text()
+        for old, new in {
+            "127.0.0.1:8080": f"127.0.0.1:{limits.port}",
+            "100ms": slow,
+            "200ms": slow,
+            **(edits or {}),
+        }.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        return nginx(text, lua=False), limits
+
+    return start
+
+
+@pytest.fixture
+def doors(front: Any, asking: Any) -> dict[str, Any]:
+    """Both ways to limit in nginx, by name: ``doors["lua"](rules)``."""
+    return {"lua": front, "auth_request": asking}
+
+
+@pytest.fixture
+def say() -> Callable[..., list[Said]]:
+    """What nginx answers to these bytes on one connection, until it closes it: ``say(nginx, b"GET / ...")``."""
+
+    def said(nginx: Nginx, sent: bytes) -> list[Said]:
+        with contextlib.closing(socket.create_connection(("127.0.0.1", nginx.port), timeout=20)) as connection:
+            connection.sendall(sent)
+            received = b"".join(iter(lambda: connection.recv(65_536), b""))
+        answers: list[Said] = []
+        for part in re.split(rb"(?:^|(?<=[\n}]))HTTP/1\.1 ", received)[1:]:
+            head, _, body = part.partition(b"\r\n\r\n")
+            status, *lines = head.decode("latin-1").split("\r\n")
+            fields = httpx.Headers([tuple(line.split(": ", 1)) for line in lines])
+            answers.append(Said(int(status.split(" ")[0]), fields, body))
+        return answers
+
+    return said
 
 
 @pytest.fixture

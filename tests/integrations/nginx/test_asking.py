@@ -182,6 +182,41 @@ def test_no_spelling_gets_around_a_rule(front: Start) -> None:
     assert nginx.get("/login", ip="203.0.113.10").status_code == 200
 
 
+def test_invented_keys_are_limited_by_their_address(front: Start, tmp_path: Path) -> None:
+    """Without the server no key can be verified, so none counts: a request with one is decided as its address's, with ``on_failure`` open."""
+    (tmp_path / "keys.txt").write_text(f"billing: sha256:{sha256(b'secret-of-billing').hexdigest()}\n")
+    rules = (
+        "version: 1\nidentity: {trusted_peers: [127.0.0.1/32], api_key: {keys: keys.txt}}\n"
+        "rules:\n  - {name: keyed, per: {first_of: [api_key, ip]}, quota: 3/hour}\n"
+    )
+    nginx, limits = front(rules, edits=QUICK)
+    assert nginx.get("/", X_Api_Key="secret-of-billing").headers["X-RateLimit-Remaining"] == "2"
+    limits.stop()
+    answers = [nginx.get("/", X_Api_Key=f"an invention {number}") for number in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429], nginx.log()
+    assert answers[0].headers["X-RateLimit-Remaining"] == "2"
+    assert answers[3].json()["violated-policies"] == ["keyed"]
+    assert nginx.get("/").status_code == 429, "the same counter"
+    assert nginx.get("/", ip="203.0.113.10", X_Api_Key="secret-of-billing").status_code == 200
+
+
+@pytest.mark.parametrize("how", ["a closed rule", "on_failure"])
+def test_keys_and_what_fails_closed(front: Start, tmp_path: Path, how: str) -> None:
+    """Without the server a request with a key is refused where a rule fails closed, or nginx does."""
+    (tmp_path / "keys.txt").write_text(f"billing: sha256:{sha256(b'secret-of-billing').hexdigest()}\n")
+    closed = ", on_store_failure: closed" if how == "a closed rule" else ""
+    rules = (
+        "version: 1\nidentity: {trusted_peers: [127.0.0.1/32], api_key: {keys: keys.txt}}\n"
+        f"rules:\n  - {{name: keyed, per: [api_key], quota: 3/hour{closed}}}\n"
+    )
+    edits = {} if closed else {'on_failure = "open"': 'on_failure = "closed", pull_timeout_ms = 9000'}
+    nginx, limits = front(rules, edits={**QUICK, **edits})
+    assert nginx.get("/", X_Api_Key="secret-of-billing").headers["X-RateLimit-Remaining"] == "2"
+    limits.stop()
+    assert nginx.get("/", X_Api_Key="secret-of-billing").status_code == 503, nginx.log()
+    assert nginx.get("/").status_code == 200
+
+
 def test_rules_in_shadow_refuse_no_spelling(front: Start) -> None:
     """Where nothing is enforced there is nothing to get around."""
     nginx, limits = front(LOGIN.replace("quota: 3/hour", "quota: 3/hour, mode: shadow"), edits=QUICK)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from sluicegate.rules.facts import Facts
 
 Start = Callable[..., Any]
 
-CONF = Path(__file__).resolve().parents[3] / "integrations" / "nginx" / "auth_request.conf"
 RULES = """
 version: 1
 identity: {trusted_peers: [127.0.0.1/32]}
@@ -24,29 +22,9 @@ rules:
 """
 
 
-@pytest.fixture
-def asking(nginx: Start, serve: Start) -> Start:
-    """nginx and a server of these rules: ``asking(*options, edits={old: new})``. Deadlines are those of a busy machine."""
-
-    def start(*options: str, rules: str = RULES, edits: dict[str, str] | None = None, slow: str = "9s") -> Any:
-        limits = serve(rules, *options)
-        text = CONF.read_text()
-        for old, new in {
-            "127.0.0.1:8080": f"127.0.0.1:{limits.port}",
-            "100ms": slow,
-            "200ms": slow,
-            **(edits or {}),
-        }.items():
-            assert old in text, old
-            text = text.replace(old, new)
-        return nginx(text, lua=False), limits
-
-    return start
-
-
 def test_refusals_are_429(asking: Start, python: Start) -> None:
     """The client gets 429 with the fields and Retry-After; its budget is the one of a Python program."""
-    nginx, _ = asking()
+    nginx, _ = asking(RULES)
     first = nginx.get("/login", method="POST")
     assert first.status_code == 200, nginx.log()
     assert first.headers.get_list("X-RateLimit-Limit") == ["2"], "and not the backend's"
@@ -67,20 +45,20 @@ def test_refusals_are_429(asking: Start, python: Start) -> None:
 
 def test_headers_on_answers_that_nginx_makes(asking: Start) -> None:
     """The fields stand on a 502 as on any answer, and where no rule matched there are none."""
-    nginx, _ = asking()
+    nginx, _ = asking(RULES)
     money = nginx.get("/money")
     assert money.headers["X-RateLimit-Limit"] == "50"
     other = nginx.get("/other")
     assert other.status_code == 200
     assert "X-RateLimit-Limit" not in other.headers
-    broken = asking(rules=RULES.replace("/money", "/broken"))[0].get("/broken")
+    broken = asking(RULES.replace("/money", "/broken"))[0].get("/broken")
     assert broken.status_code == 502
     assert broken.headers["X-RateLimit-Limit"] == "50"
 
 
 def test_nothing_a_client_sends_counts(asking: Start) -> None:
     """Neither X-Original-URI nor a forwarded address of the client's own is believed, and the door inside is not for clients."""
-    nginx, _ = asking()
+    nginx, _ = asking(RULES)
     for number in range(3):
         answer = nginx.get(
             "/login",
@@ -96,7 +74,7 @@ def test_nothing_a_client_sends_counts(asking: Start) -> None:
 
 def test_a_rule_that_fails_closed(asking: Start, servers: Any, require_program: Callable[[str], str]) -> None:
     """Without Redis the server decides by each rule's policy: a closed one is 503 to the client, the others have local counters."""
-    nginx, _ = asking()
+    nginx, _ = asking(RULES)
     assert nginx.get("/money").status_code == 200
     pid = servers.get("redis", require_program("redis-server")).pid
     os.kill(pid, signal.SIGSTOP)
@@ -113,7 +91,7 @@ def test_a_rule_that_fails_closed(asking: Start, servers: Any, require_program: 
 @pytest.mark.parametrize("how", ["gone", "silent"])
 def test_fail_mode(asking: Start, mode: str, status: int, how: str) -> None:
     """Without the server requests pass, or are refused, as one line of the configuration says; also where it is only silent."""
-    nginx, limits = asking(edits={"return 204;": f"return {mode};"}, slow="1s" if how == "silent" else "9s")
+    nginx, limits = asking(RULES, edits={"return 204;": f"return {mode};"}, slow="1s" if how == "silent" else "9s")
     assert nginx.get("/login", method="POST").status_code == 200
     if how == "gone":
         limits.stop()
@@ -127,9 +105,11 @@ def test_fail_mode(asking: Start, mode: str, status: int, how: str) -> None:
 def test_a_token(asking: Start) -> None:
     """A server that wants a token gets it in a field of its own; without it nothing is decided."""
     line = '# With --api-token: proxy_set_header X-Sluicegate-Token "...";'
-    given, _ = asking("--api-token", "the-token", edits={line: 'proxy_set_header X-Sluicegate-Token "the-token";'})
+    given, _ = asking(
+        RULES, "--api-token", "the-token", edits={line: 'proxy_set_header X-Sluicegate-Token "the-token";'}
+    )
     assert given.get("/money").headers["X-RateLimit-Limit"] == "50"
-    absent, _ = asking("--api-token", "the-token")
+    absent, _ = asking(RULES, "--api-token", "the-token")
     answer = absent.get("/money", X_Sluicegate_Token="a guess")
     assert answer.status_code == 200
     assert "X-RateLimit-Limit" not in answer.headers

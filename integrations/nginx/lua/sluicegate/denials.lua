@@ -6,6 +6,7 @@
 local cjson = require "cjson.safe"
 
 local floor, max, min = math.floor, math.max, math.min
+local CLOCK_STEP_S = 1 -- a refusal from so far in the future is from before the clock was set back; its lifetime would be wrong
 
 local M = {}
 
@@ -21,7 +22,7 @@ end
 function M.find(dict, document, charges)
   local text = dict:get(name_of(document, charges))
   local kept = text and cjson.decode(text)
-  if not kept then
+  if not kept or kept.at - ngx.now() > CLOCK_STEP_S then
     return nil
   end
   local passed_us = max(0, floor((ngx.now() - kept.at) * 1000000))

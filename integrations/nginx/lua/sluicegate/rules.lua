@@ -10,10 +10,13 @@ local RETRY_S = 1 -- after a failure a request does not try again for so long
 
 local M = {}
 
--- document, candidates (see match.lua), ip_key (see addresses.lua), text (of a subject in a key; nil while the secret is not known), closed (names of rules),
+-- text, tag (as the server sent them), document, candidates (see match.lua), ip_key (see addresses.lua), key_text (of a subject in a key; nil while the secret is not known), closed (names of rules),
 -- enforces (some rule is not in shadow)
 local current
-local tag, secret, failed_at
+local secret, failed_at, unkept
+
+-- What the server's door keeps for itself is no fact about a request.
+local OF_THE_DOOR = { "x-original-method", "x-original-uri", "x-sluicegate-token" }
 
 local function prepare(document)
   local methods, wanted = {}, {}
@@ -32,6 +35,9 @@ local function prepare(document)
     wanted[name] = nil
   end
   for _, name in pairs(document.identity.stated) do
+    wanted[name] = nil
+  end
+  for _, name in ipairs(OF_THE_DOOR) do
     wanted[name] = nil
   end
   document.wanted = wanted
@@ -60,37 +66,83 @@ end
 
 local function learn_secret(ruleset, settings)
   if ruleset.document.keys == "plain" then
-    ruleset.text = ruleset.text or keys.texts(nil, ruleset.document.tag_dimensions)
+    ruleset.key_text = ruleset.key_text or keys.texts(nil, ruleset.document.tag_dimensions)
     return
   end
   local found, err = store.secret(settings.redis)
   if found then
-    if found ~= secret or not ruleset.text then
-      ruleset.text = keys.texts(found, ruleset.document.tag_dimensions)
+    if found ~= secret or not ruleset.key_text then
+      ruleset.key_text = keys.texts(found, ruleset.document.tag_dimensions)
     end
     secret = found
   else
-    if secret and not ruleset.text then
-      ruleset.text = keys.texts(secret, ruleset.document.tag_dimensions)
+    if secret and not ruleset.key_text then
+      ruleset.key_text = keys.texts(secret, ruleset.document.tag_dimensions)
     end
     ngx.log(ngx.WARN, "sluicegate: ", err)
   end
 end
 
+-- Rules out of the server's text; or nil and an error.
+local function read(text, tag)
+  local document, err = server.document(text)
+  if not document then
+    return nil, err
+  end
+  local sound, ruleset = pcall(prepare, document)
+  if not sound then
+    return nil, "no document of rules: " .. ruleset
+  end
+  ruleset.text, ruleset.tag = text, tag
+  return ruleset
+end
+
+-- The workers share a copy, with which one that starts while the server is away goes on: after a reload, or in place of one that broke down.
+local function copy_name(settings)
+  return table.concat({ "rules", settings.server.path or settings.server.host, settings.server.port }, ":")
+end
+
+local function share(settings)
+  local dict, name = ngx.shared[settings.dict], copy_name(settings)
+  local copy = current.tag .. "\n" .. current.text
+  if dict:get(name) ~= copy then
+    local kept, err = dict:set(name, copy)
+    if not kept and not unkept then
+      unkept = true
+      ngx.log(ngx.WARN, "sluicegate: the rules are not kept for workers that start while the server is away: ", err)
+    end
+  end
+end
+
+local function shared(settings)
+  local copy = ngx.shared[settings.dict]:get(copy_name(settings))
+  local tag, text = string.match(copy or "", "^([^\n]*)\n(.*)$")
+  return text and read(text, tag)
+end
+
+local function use(ruleset, settings)
+  learn_secret(ruleset, settings)
+  current = ruleset
+end
+
 -- Bring rules and secret up to date; keeps what there is where that fails.
 function M.pull(settings)
-  local document, new_tag, err = server.ruleset(settings.server, tag, settings.pull_timeout_ms)
+  local text, tag, err = server.ruleset(settings.server, current and current.tag, settings.pull_timeout_ms)
+  local ruleset
+  if text then
+    ruleset, err = read(text, tag or "")
+  end
   if err then
     failed_at = ngx.now()
-    ngx.log(ngx.WARN, "sluicegate: no new rules: ", err)
-  elseif document then
-    local ruleset = prepare(document)
-    learn_secret(ruleset, settings)
-    current, tag, failed_at = ruleset, new_tag, nil
-    return
+    ngx.log(ngx.WARN, "sluicegate: no new rules: GET /v1/ruleset: ", err)
+  else
+    failed_at = nil
   end
-  if current then
-    learn_secret(current, settings)
+  if ruleset or current then
+    use(ruleset or current, settings)
+  end
+  if current and not err then
+    share(settings)
   end
 end
 
@@ -101,8 +153,13 @@ end
 
 -- The rules; nil where there are none yet. May wait for them.
 function M.current(settings)
-  if not current and not (failed_at and ngx.now() - failed_at < RETRY_S) then
-    M.pull(settings)
+  if not current then
+    local ruleset = shared(settings)
+    if ruleset then
+      use(ruleset, settings)
+    elseif not (failed_at and math.abs(ngx.now() - failed_at) < RETRY_S) then
+      M.pull(settings)
+    end
   end
   return current
 end

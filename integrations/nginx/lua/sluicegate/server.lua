@@ -5,6 +5,13 @@ local cjson = require "cjson.safe"
 local FORMAT = 1
 local FIELDS_MAX, BODY_BYTES_MAX = 100, 64 * 1024 * 1024
 local POOL_IDLE_MS, POOL_SIZE = 60000, 32
+-- Fields that tell how a message is framed or where it goes: those of a client's would be wrong in the question about it.
+local OF_THE_MESSAGE = {
+  ["connection"] = true, ["content-length"] = true, ["expect"] = true, ["host"] = true, ["keep-alive"] = true, ["te"] = true,
+  ["trailer"] = true, ["transfer-encoding"] = true, ["upgrade"] = true,
+}
+-- Refusals of a question that is not well-formed or too large, as only what the client sent can make it.
+local ITS_OWN = { [400] = true, [414] = true, [431] = true }
 
 local M = {}
 
@@ -100,13 +107,24 @@ local function without_nulls(value)
   return value
 end
 
--- The rule set's document, decoded, with its tag; nil where it is still the one with `tag`; nil, nil and an error where there is none.
+-- The rule set's document out of its text; or nil and an error.
+function M.document(text)
+  local document, err = cjson.decode(text)
+  if type(document) ~= "table" then
+    return nil, err or "no document"
+  elseif document.format ~= FORMAT then
+    return nil, "this reads format " .. FORMAT .. ", not " .. tostring(document.format)
+  end
+  return without_nulls(document)
+end
+
+-- The text of the rule set's document, with its tag; nil where it is still the one with `tag`; nil, nil and an error where there is none.
 function M.ruleset(settings, tag, timeout_ms)
   local fields = { { "Host", settings.name } }
   if settings.token then
     fields[#fields + 1] = { "Authorization", "Bearer " .. settings.token }
   end
-  if tag then
+  if tag and tag ~= "" then
     fields[#fields + 1] = { "If-None-Match", tag }
   end
   local answer, err = M.request(settings, "GET", "/v1/ruleset", fields, timeout_ms)
@@ -115,21 +133,17 @@ function M.ruleset(settings, tag, timeout_ms)
   elseif answer.status == 304 then
     return nil
   elseif answer.status ~= 200 then
-    return nil, nil, "GET /v1/ruleset: status " .. answer.status
+    return nil, nil, "status " .. answer.status
   end
-  local document
-  document, err = cjson.decode(answer.body)
-  if not document then
-    return nil, nil, "GET /v1/ruleset: " .. err
-  elseif document.format ~= FORMAT then
-    return nil, nil, "GET /v1/ruleset: this reads format " .. FORMAT .. ", not " .. tostring(document.format)
-  end
-  return without_nulls(document), answer.fields["etag"]
+  return answer.body, answer.fields["etag"]
 end
 
--- The server's own decision of a request, by its ext_authz door. `facts` as in match.lua, with `remote`, the address in full.
-function M.decide(settings, document, facts, target, timeout_ms)
-  local fields = { { "Host", facts.host or settings.name } }
+-- The server's own decision of a request, by its door for nginx: the answer with `says`, the status that it means the client to have. Where that is nil
+-- there was no decision. `facts` as in match.lua, with `remote`, the address in full.
+function M.decide(settings, document, facts, timeout_ms)
+  local fields = {
+    { "Host", facts.host or settings.name }, { "X-Original-Method", facts.method }, { "X-Original-URI", facts.target },
+  }
   if settings.token then
     fields[#fields + 1] = { "X-Sluicegate-Token", settings.token }
   end
@@ -142,9 +156,16 @@ function M.decide(settings, document, facts, target, timeout_ms)
     fields[#fields + 1] = { forwarded, value }
   end
   for name, value in pairs(facts.headers) do
-    fields[#fields + 1] = { name, value }
+    if not OF_THE_MESSAGE[name] then
+      fields[#fields + 1] = { name, value }
+    end
   end
-  return M.request(settings, facts.method, "/authz/envoy" .. target, fields, timeout_ms)
+  local answer, err = M.request(settings, "GET", "/authz/nginx", fields, timeout_ms)
+  if answer then
+    local said = tonumber(answer.fields["x-sluicegate-status"])
+    answer.says = answer.status == 200 and 200 or said or (ITS_OWN[answer.status] and answer.status)
+  end
+  return answer, err
 end
 
 return M
