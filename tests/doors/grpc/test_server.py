@@ -72,7 +72,7 @@ async def test_a_client_of_grpc_itself(door: Any, pb: Any, message: bytes) -> No
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert caught.value.details() == "request: is malformed: a number does not end"
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await channel.unary_unary("/grpc.health.v1.Health/Watch")(b"", timeout=10)
+            await channel.unary_unary("/grpc.health.v1.Health/List")(b"", timeout=10)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -380,7 +380,7 @@ def test_ages_are_spread(start_door: Start) -> None:
     from sluicegate.doors.grpc.site import GrpcSite
     from sluicegate.doors.grpc.stats import GrpcStats
 
-    site = GrpcSite({}, GrpcSettings(age_s=100), GrpcStats())
+    site = GrpcSite({}, GrpcSettings(age_s=100), GrpcStats(), lambda _: 1)
     ages = []
     for site.connections.opened in range(100):
         ages.append(site.age_s())

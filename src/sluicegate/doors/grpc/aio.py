@@ -2,7 +2,7 @@
 
 It gives the same answers by the same handlers, at a tenth or less of the speed. It keeps its own connections and its own time: of the settings it takes
 ``message_bytes_max``, ``streams_max``, ``idle_s``, ``age_s``, ``age_grace_s`` and ``token``; what it does to peers that mean harm is its own
-affair. It also has the health service's Watch, which needs answers of more than one message. A call whose deadline is over is cancelled by grpcio, which tells its client.
+affair. A call whose deadline is over is cancelled by grpcio, which tells its client.
 """
 
 from __future__ import annotations

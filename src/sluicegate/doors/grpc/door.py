@@ -66,7 +66,7 @@ class GrpcDoor:
         if self.engine == "ngh2":
             from sluicegate.doors.grpc.protocol import GrpcProtocol
 
-            site = GrpcSite(services.routes, self.settings, self.stats)
+            site = GrpcSite(services.routes, self.settings, self.stats, services.health)
             self.connections = site.connections
             self.protocol_factory: Callable[[], asyncio.Protocol] | None = lambda: GrpcProtocol(site)
             """A protocol for one new connection; None where the engine opens its own listener."""

@@ -54,8 +54,8 @@ from sluicegate.doors.grpc.calls import (
     UNIMPLEMENTED,
     grpc_message,
 )
-from sluicegate.doors.grpc.heads import Head
 from sluicegate.doors.grpc.site import GrpcSite
+from sluicegate.doors.grpc.stream_call import StreamCall
 from sluicegate.errors import InvalidRequest
 
 __all__ = ["GrpcProtocol"]
@@ -73,30 +73,6 @@ _ANY_STREAM: Final = (1 << 31) - 1
 _LOG: Final = logging.getLogger("sluicegate.grpc")
 
 
-class _Call:
-    """One call. ``deadline_s``: loop time after which its client does not wait any more. ``body``: as much as has come. ``pending``: how much of
-    that came in pieces, and counts for its connection.
-    """
-
-    __slots__ = ("_protocol", "began_s", "body", "deadline_s", "ended", "head", "pending", "stream_id")
-
-    def __init__(self, protocol: GrpcProtocol, stream_id: int, head: Head, began_s: float) -> None:
-        self._protocol = protocol
-        self.stream_id = stream_id
-        self.head = head
-        self.began_s = began_s
-        self.deadline_s = NEVER_S
-        self.body: bytes | bytearray = b""
-        self.ended = False
-        self.pending = 0
-
-    def answer(self, message: bytes) -> None:
-        self._protocol.answer(self, message)
-
-    def fail(self, code: int, detail: str) -> None:
-        self._protocol.fail(self, code, detail)
-
-
 class GrpcProtocol(asyncio.Protocol):
     """Reads calls, hands them to the site's routes, writes answers. See the module."""
 
@@ -112,7 +88,7 @@ class GrpcProtocol(asyncio.Protocol):
         self._site = site
         self._read_head = site.heads.read
         self._connection = Connection(Role.SERVER, _CONFIGURATION)
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, StreamCall] = {}
         self._loop = asyncio.get_running_loop()
         self._busy = False
         """Events are being handled, so that whoever does that writes."""
@@ -257,7 +233,7 @@ class GrpcProtocol(asyncio.Protocol):
 
     def _request(self, event: RequestReceived) -> None:
         head = self._read_head(dict(event.headers))
-        call = _Call(self, event.stream_id, head, self._last_s)
+        call = StreamCall(self, event.stream_id, head, self._last_s)
         self._calls[event.stream_id] = call
         if head.timeout_s is not None:
             call.deadline_s = self._loop.time() + head.timeout_s
@@ -292,12 +268,12 @@ class GrpcProtocol(asyncio.Protocol):
         if call is not None and not call.ended:
             self._begin(call)
 
-    def _stop(self, call: _Call, detail: str) -> None:
+    def _stop(self, call: StreamCall, detail: str) -> None:
         """Refuse a call whose client is still sending what nobody will read."""
         self.fail(call, RESOURCE_EXHAUSTED, detail)
         self._reset(call.stream_id, ErrorCode.NO_ERROR)
 
-    def _begin(self, call: _Call) -> None:
+    def _begin(self, call: StreamCall) -> None:
         """The request is complete."""
         call.ended = True
         head, body = call.head, call.body
@@ -322,7 +298,7 @@ class GrpcProtocol(asyncio.Protocol):
             self._site.stats.internal_errors += 1
             call.fail(INTERNAL, "a fault of the server; whether anything was charged is not known")
 
-    def answer(self, call: _Call, message: bytes) -> None:
+    def answer(self, call: StreamCall, message: bytes) -> None:
         """Answer a call; nothing happens where it is gone."""
         stream_id = call.stream_id
         if self._calls.get(stream_id) is not call:
@@ -345,22 +321,37 @@ class GrpcProtocol(asyncio.Protocol):
         if not self._busy:
             self._flush_soon()
 
-    def fail(self, call: _Call, code: int, detail: str) -> None:
-        """Answer a call with a status; nothing happens where it is gone."""
-        if self._calls.get(call.stream_id) is not call:
+    def tell(self, call: StreamCall, message: bytes) -> None:
+        """Answer a call with one of several messages; nothing happens where it is gone."""
+        if self.has(call):
+            # The peer may have given it up in the bytes that are being read, of which the next event tells.
+            with contextlib.suppress(NGH2Error):
+                if not call.is_answering:
+                    call.is_answering = True
+                    self._connection.send_response(call.stream_id, _OK_HEAD)
+                self._connection.send_data(call.stream_id, b"\0" + len(message).to_bytes(4, "big") + message)
+            if not self._busy:
+                self._flush_soon()
+
+    def has(self, call: StreamCall) -> bool:
+        """Whether a call waits for an answer still."""
+        return self._calls.get(call.stream_id) is call
+
+    def fail(self, call: StreamCall, code: int, detail: str) -> None:
+        """Answer a call with a status, or end it with one; nothing happens where it is gone."""
+        if not self.has(call):
             return
         del self._calls[call.stream_id]
         self._pending -= call.pending
         counts = call.head.route.counts
         counts[code] = counts.get(code, 0) + 1
-        fields = (
-            (b":status", b"%d" % call.head.http_status),
-            (b"content-type", b"application/grpc"),
-            (b"grpc-status", b"%d" % code),
-            (b"grpc-message", grpc_message(detail).encode("ascii")),
-        )
+        ended = ((b"grpc-status", b"%d" % code), (b"grpc-message", grpc_message(detail).encode("ascii")))
+        head = ((b":status", b"%d" % call.head.http_status), (b"content-type", b"application/grpc"))
         try:
-            self._connection.send_response(call.stream_id, fields, end_stream=True)
+            if call.is_answering:
+                self._connection.send_trailers(call.stream_id, ended)
+            else:
+                self._connection.send_response(call.stream_id, head + ended, end_stream=True)
         except NGH2Error:
             self._site.stats.cancelled += 1
         if not self._busy:
@@ -420,6 +411,8 @@ class GrpcProtocol(asyncio.Protocol):
         if self._closing:
             return
         self._ending = True
+        site = self._site
+        site.watches.end(self._calls.values(), leaving=site.connections.draining)
         with contextlib.suppress(NGH2Error):
             self._connection.send_goaway(ErrorCode.NO_ERROR)
         self._flush()

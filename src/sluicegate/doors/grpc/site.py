@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sluicegate.doors.connections import Connections
 from sluicegate.doors.grpc.calls import UNIMPLEMENTED, Call, Route
 from sluicegate.doors.grpc.heads import HeadReader
+from sluicegate.doors.grpc.service import HEALTH_SERVICE
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.stats import OTHER_METHOD, GrpcStats
+from sluicegate.doors.grpc.watches import Watches
 
 __all__ = ["GrpcSite"]
 
@@ -18,15 +20,19 @@ _GOLDEN: Final = 0.618_033_988_749_895
 
 
 class GrpcSite:
-    """Routes, settings, counts and the registry of connections."""
+    """Routes, settings, counts, the registry of connections and who watches the health. ``health``: see ``Watches``."""
 
-    def __init__(self, routes: Mapping[bytes, Route], settings: GrpcSettings, stats: GrpcStats) -> None:
-        self.routes = routes
+    def __init__(
+        self, routes: Mapping[bytes, Route], settings: GrpcSettings, stats: GrpcStats, health: Callable[[str], int]
+    ) -> None:
+        self.watches = Watches(health)
+        watch = Route("Watch", self.watches.begin, stats.calls["Watch"], guarded=False)
+        self.routes = routes = {**routes, f"/{HEALTH_SERVICE}/Watch".encode(): watch}
         self.settings = settings
         self.stats = stats
         other = Route(OTHER_METHOD, _no_such_method, stats.calls[OTHER_METHOD], guarded=False)
         self.heads = HeadReader(routes, other, settings.token)
-        self.connections = Connections(interval_s=settings.sweep_s)
+        self.connections = Connections(interval_s=settings.sweep_s, on_tick=self.watches.look)
 
     def age_s(self) -> float:
         """How long the connection that was added last may live: ``settings.age_s``, a tenth more or less."""
