@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -226,3 +227,17 @@ async def test_a_refusal_handler_that_gives_no_application(
         await ask(RateLimitMiddleware(page, banned, on_refused=lambda scope, limits: gives))
     with pytest.raises(ConfigurationError, match="on_refused"):
         call_wsgi(WsgiMiddleware(lambda environ, start: [], banned, on_refused=lambda environ, limits: gives))
+
+
+def test_annotations_that_are_texts_stay_legible() -> None:
+    """A framework reads the signature of a limited function as that of the function itself; a name not known yet is left alone."""
+
+    @limit("1/minute")
+    async def endpoint(request: Request) -> Response: ...
+
+    @limit("1/minute")
+    def early(later: Later) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    found = inspect.signature(endpoint)
+    assert (found.parameters["request"].annotation, found.return_annotation) == (Request, Response)
+    assert inspect.signature(early).parameters["later"].annotation == "Later"

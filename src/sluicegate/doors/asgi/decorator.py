@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -17,6 +19,7 @@ __all__ = ["limit"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def limit(quota: str, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -35,10 +38,10 @@ def limit(quota: str, **options: Any) -> Callable[[Callable[P, R]], Callable[P, 
     def decorator(function: Callable[P, R]) -> Callable[P, R]:
         mine = stack(declared, function)
         if is_async(function):
-            return cast("Callable[P, R]", mine.mark(_limit_coroutine(mine.limit, function)))
+            return cast("Callable[P, R]", mine.mark(_legible(_limit_coroutine(mine.limit, function), function)))
         require_plain("key", declared.key, described(function))
         require_plain("cost", declared.cost, described(function))
-        return mine.mark(_limit_function(mine.limit, function))
+        return mine.mark(_legible(_limit_function(mine.limit, function), function))
 
     return decorator
 
@@ -64,6 +67,16 @@ def _limit_function(mine: Limit, function: Callable[P, R]) -> Callable[P, R]:
             _admit(door.holder.admit(limits, asked, may_wait=not on_event_loop()))
         return function(*args, **kwargs)
 
+    return limited
+
+
+def _legible(limited: F, function: Callable[..., Any]) -> F:
+    """``limited`` with the annotations of ``function`` resolved, where they are texts.
+
+    Older releases of FastAPI look up the names in them where the function that they are given was made, which would be this module.
+    """
+    with contextlib.suppress(NameError, AttributeError, SyntaxError, TypeError, ValueError):
+        limited.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
     return limited
 
 

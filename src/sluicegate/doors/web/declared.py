@@ -50,7 +50,7 @@ class Limit:
     ``skip`` lets the request pass this limit, ``deny`` refuses it. ``name``: the rule's name in headers and decisions; where one is
     given, limits of that name are one rule, charged once per request. ``shared``: one counter for all routes; needs a name.
     ``cost``: a whole number >= 1 or a function of the request. ``methods``: the only methods it is for, or one. ``limiter``: whose
-    store, clock, identity and switch it uses; None: the one of the door that serves the request.
+    store, clock and switch it uses; None: the one of the door that serves the request, which says who the client is in any case.
 
     Immutable and safe to share. Raises ConfigurationError, naming the field, for what cannot be read.
     """
