@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, Final, NamedTuple, TypedDict, Unpack
 
 import msgspec
 from sqlalchemy import Row, Select, func, select
@@ -19,6 +19,7 @@ from sluicegate.control.running import running_one, settle
 from sluicegate.rules.diff import diff_rules, render_diff
 from sluicegate.rules.document import canonical, check_document, document_of_yaml, load_document, pointer_of, read_json
 from sluicegate.rules.feed import RulesDocument
+from sluicegate.rules.identity import IdentityConfig
 from sluicegate.rules.load import check_rules
 from sluicegate.rules.model import RuleSet
 from sluicegate.rules.problems import Problem
@@ -27,8 +28,9 @@ __all__ = ["How", "Rulesets", "told"]
 
 _TABLE = schema.versions
 _INFO = [column for column in _TABLE.columns if column.name not in ("document", "rule_versions")]
-_SUMMARY_CHARS_MAX = 500
-_DIGITS_MAX = 18
+_SUMMARY_CHARS_MAX: Final = 500
+_DIGITS_MAX: Final = 18
+_NOTHING: Final = RuleSet(rules=(), identity=IdentityConfig())
 
 
 class How(TypedDict, total=False):
@@ -211,7 +213,7 @@ class Rulesets:
         """Write the next version."""
         number = change.revisions.ruleset + 1
         old = None if current is None else await self._meaning_of(current)
-        changes = diff_rules(RuleSet(rules=()) if old is None else old, ruleset)
+        changes = diff_rules(_NOTHING if old is None else old, ruleset)
         info = VersionInfo(
             number, change.now_us, actor.name, actor.auth, actor.source_ip, actor.request_id, action, reason,
             ruleset.digest, managed_by, _summary(render_diff(changes)),
