@@ -74,6 +74,11 @@ class Refusals:
         self._jitter_s = jitter_s
         self._random = random or Random()  # noqa: S311 -- spreads clients out; nothing is kept secret by it
 
+    @property
+    def rules(self) -> Engine:
+        """What says how refusals look; another object after an edit of the rules."""
+        return self._limiter.engine
+
     def told(self, decision: Decision) -> Decision:
         """The decision as it is told: a refusal later by the jitter, in header fields and body alike. Ask once per request."""
         if decision.allowed or not self._jitter_s:

@@ -373,6 +373,15 @@ rules:
     assert (answer.raw_body, fields(answer)["content-type"]) == (b"no mine", "text/plain; charset=utf-8")
 
 
+async def test_a_body_of_the_rule_after_an_edit(bench: Make) -> None:
+    """An edit of nothing but ``respond`` is seen by the next refusal, whatever version the rules say they are."""
+    rules = "version: 1\nrules: [{{name: mine, match: {{domain: edge}}, quota: 0, respond: {{template: {word}}}}}]"
+    services = bench(rules.format(word="before"))
+    assert [(await services.ask("k=1")).raw_body for _ in range(2)] == [b"before"] * 2
+    services.limiter.apply(load_rules(rules.format(word="after"), "rules.yaml"))
+    assert [(await services.ask("k=1")).raw_body for _ in range(2)] == [b"after"] * 2
+
+
 @pytest.mark.parametrize(
     ("dialect", "passed", "refused"),
     [

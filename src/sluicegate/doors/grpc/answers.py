@@ -75,7 +75,9 @@ class Answers:
         self._remaining: dict[int, bytes] = {}
         self._reset: dict[int, bytes] = {}
         self._durations: dict[int, bytes] = {}
-        self._refused: dict[tuple[int, str, int, int, int, int], bytes] = {}
+        self._refused: dict[tuple[str, int, int, int, int], bytes] = {}
+        self._rules: object = None
+        """Those whose refusals are kept ready: the same numbers under other rules may have another body."""
 
     def passed(self, decision: Decision, planned: PlannedSets) -> bytes | None:
         """``encode`` for the usual pass, straight from what the store said; None where there is more to it.
@@ -228,7 +230,11 @@ class Answers:
             return self._told_at_length(later, result)
         retry_us = summary.retry_after_us
         wait_s = -1 if retry_us is None else seconds_up(retry_us)
-        key = (decision.version, result.rule, result.limit, result.window_us, result.remaining, wait_s)
+        rules = self._refusals.rules
+        if rules is not self._rules:
+            self._rules = rules
+            self._refused.clear()
+        key = (result.rule, result.limit, result.window_us, result.remaining, wait_s)
         told = self._refused.get(key)
         if told is None:
             if len(self._refused) >= GRPC_TEXTS_MAX:
