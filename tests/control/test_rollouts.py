@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -363,3 +364,13 @@ async def test_without_rules_nothing_can_be_tried(url: str) -> None:
             await made.rollouts.create(EDITOR, wanted())
     finally:
         await made.database.close()
+
+
+async def test_the_examples_of_the_guide_are_accepted(service: Service) -> None:
+    """Every rollout that the guide for operators begins with can be begun."""
+    page = (Path(__file__).parents[2] / "docs" / "control" / "rollouts.md").read_text()
+    examples = [json.loads(text.partition("```")[0]) for text in page.split("```json\n")[1:]]
+    assert [example["kind"] for example in examples] == ["shadow", "canary"]
+    for example in examples:
+        made = await service.rollouts.create(EDITOR, example, validate_only=True)
+        assert made.kind == example["kind"]

@@ -23,7 +23,7 @@ from sluicegate.control.guard import Counts, Guard
 from sluicegate.rules.feed import CandidateKind
 from sluicegate.rules.trials import BASIS_POINTS
 
-__all__ = ["RolloutReport", "RolloutRow", "RolloutState", "RuleOnTrial", "Step", "Wanted", "read_wanted"]
+__all__ = ["RolloutReport", "RolloutRow", "RolloutState", "RuleOnTrial", "Step", "Wanted", "read_wanted", "share_fault"]
 
 
 class RolloutState(StrEnum):
