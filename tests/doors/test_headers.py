@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from sluicegate.algorithms import Ban, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket
 from sluicegate.algorithms.spec import Spec
+from sluicegate.algorithms.verdict import Outcome, Verdict
 from sluicegate.clock import ManualClock
 from sluicegate.doors.headers import DIALECTS, RateHeaders
 from sluicegate.errors import ConfigurationError
-from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.decision import Decision, RuleResult, Summary
 from sluicegate.limiter.plan import Plan
-from sluicegate.stores.base import Counter
+from sluicegate.stores.base import Charge, Counter
 from sluicegate.stores.memory import MemoryStore
 
 START_US = 1_700_000_000_000_000
@@ -203,6 +204,54 @@ def test_ietf_full_bucket_has_the_whole_window() -> None:
     assert items["RateLimit"] == '"api";r=100;t=10'
 
 
+def test_ietf_does_not_end_before_the_quota_is_back() -> None:
+    """The window of a nearly used up counter lasts until it is full: fewer tokens do not make it shorter."""
+    assert World(API).items("ietf", 99)["RateLimit"] == '"api";r=1;t=10'
+    assert World(API).items("ietf", 100)["RateLimit"] == '"api";r=0;t=10'
+
+
+def test_ietf_rounds_shares_of_a_window_up() -> None:
+    """A third of 3.000001 s is more than a second, and is told as two."""
+    assert World(counter("third", TokenBucket(3, 3, 3_000_001))).items("ietf", 2)["RateLimit"] == '"third";r=1;t=3'
+    charges = [(counter("odd", TokenBucket(3, 3, 3_000_001)), "s", 0)]
+    verdict = Verdict(Outcome.ALLOWED, 1, 0, 0)
+    decision = Decision(True, Plan(charges), None, False, None, *described(charges, verdict))
+    assert dict(RateHeaders("ietf").items(decision, START_US))["RateLimit"] == '"odd";r=1;t=2'
+
+
+def test_ietf_tells_no_numbers_it_does_not_know() -> None:
+    """A rule that could not be decided and lets pass has a policy and no state, and a ban that was only looked at has none either."""
+    for spec, verdict in (
+        (FixedWindow(5, 60_000_000), Verdict(Outcome.UNDECIDED, 0, 0, 0)),
+        (Ban(), Verdict(Outcome.ALLOWED, 0, 0, 0)),
+    ):
+        charges = [(counter("dark", spec), "s", 1)]
+        decision = Decision(True, Plan(charges), None, False, None, *described(charges, verdict))
+        items = dict(RateHeaders("ietf").items(decision, START_US))
+        assert list(items) == ["RateLimit-Policy"]
+
+
+def test_structured_integers_have_fifteen_digits_at_most() -> None:
+    """What is larger than RFC 9651 lets an integer be is told as the largest."""
+    charges = [(API, "s", 1)]
+    summary, (result,) = described(charges, Verdict(Outcome.ALLOWED, 10**18 - 1, 0, 1))
+    result = result._replace(limit=10**18)
+    decision = Decision(True, Plan(charges), None, False, None, summary._replace(decisive=result), (result,))
+    items = dict(RateHeaders("ietf").items(decision, START_US))
+    assert items["RateLimit"].startswith('"api";r=999999999999999;t=')
+    assert items["RateLimit-Policy"].startswith('"api";q=999999999999999;w=')
+
+
+def described(charges: list[Charge], verdict: Verdict) -> tuple[Summary, tuple[RuleResult, ...]]:
+    """What a decision says of a single charge with this verdict."""
+    spec = charges[0][0].spec
+    result = RuleResult(
+        charges[0][0].name, verdict.outcome, spec.capacity, *verdict[1:], spec.window_us, spec.algorithm, False
+    )
+    summary = Summary(Outcome.ALLOWED, result, 0, verdict.reset_after_us, 0, None, (verdict,))
+    return summary, (result,)
+
+
 SPECS = [
     TokenBucket(100, 10, 1_000_000),
     TokenBucket(7, 7, 60_000_000),
@@ -238,8 +287,9 @@ def test_ietf_never_implies_more_than_the_quota(spec: Spec, steps: list[tuple[in
 
 
 def test_legacy_writes_the_three_fields_and_the_policies() -> None:
-    """Drafts 03 to 06: Limit, Remaining, Reset in delta seconds, and the policies without names."""
-    assert World(API, LOGIN).items("ietf-legacy") == {
+    """Drafts 03 to 06: Limit, Remaining, Reset in delta seconds, and the enforced policies without names."""
+    watch = counter("watch", FixedWindow(1, 1_000_000), shadow=True)
+    assert World(API, watch, LOGIN).items("ietf-legacy") == {
         "RateLimit-Limit": "5",
         "RateLimit-Remaining": "4",
         "RateLimit-Reset": str(60 - START_US // 1_000_000 % 60),
