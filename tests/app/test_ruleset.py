@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from sluicegate.app.ruleset import path_regex, ruleset_document
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.limiter.engine import Engine
+from sluicegate.rules.effective import effective
 from sluicegate.rules.facts import Facts
+from sluicegate.rules.feed import Candidate, RulesDocument
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import Match
 from sluicegate.rules.paths import parse_pattern, segments_of
@@ -89,6 +91,24 @@ def test_what_is_asked() -> None:
         "ip in match",
         "dimension attrs.plan",
         "cost read from a header",
+    ]
+
+
+def test_rules_on_trial_are_asked() -> None:
+    """What a rollout tries is decided by this server, in either version, because it counts what they do; other rules are not."""
+    before, after = (
+        load_rules(
+            f"version: 1\nrules: [{{name: a, per: [ip], quota: {n}/minute}}, {{name: b, quota: 9/second}}]\n", "r"
+        )
+        for n in (5, 6)
+    )
+    rollout = Candidate(1, "canary", RulesDocument(0, "", {}), "salt", 5_000)
+    engine = Engine(effective(before, after, rollout, (), "n1", 0).ruleset)
+    rules = json.loads(ruleset_document(engine, RateHeaders()))["rules"]
+    assert [(rule["name"], rule.get("ask")) for rule in rules] == [
+        ("b", None),
+        ("a@canary", "a rollout"),
+        ("a", "a rollout"),
     ]
 
 

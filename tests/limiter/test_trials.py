@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +21,9 @@ from sluicegate.rules.feed import Candidate, Pause, RulesDocument
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import RuleSet
 from sluicegate.rules.trials import bucket_of
+from sluicegate.stores.base import Store
+from sluicegate.stores.memory import MemoryStore
+from sluicegate.stores.redis import RedisStore
 from sluicegate.testing.intervals import worst_excess
 
 SALT = "5f0c"
@@ -204,10 +208,27 @@ def test_one_counter_is_judged_by_one_version(
             assert judged.setdefault((counter.prefix, subject), counter.name) == counter.name
 
 
+@pytest.fixture(params=["memory", "redis"])
+def store_on(request: pytest.FixtureRequest, servers, require_program) -> Iterator[Callable[[ManualClock], Store]]:
+    """Makes a store that keeps the given time: in this process, or a real server."""
+    with contextlib.ExitStack() as stack:
+
+        def make(clock: ManualClock) -> Store:
+            if request.param == "memory":
+                return MemoryStore(clock)
+            store = RedisStore(servers.empty("redis", require_program).url, time_source=clock)
+            stack.callback(store.close)
+            return store
+
+        yield make
+
+
 @pytest.mark.parametrize("how", list(OnChange))
 @pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "sliding_window", "strict", "sliding_log"])
 @pytest.mark.parametrize("old, new", [(4, 9), (9, 4)])
-def test_a_whole_rollout_decides_as_each_client_alone(old: int, new: int, algorithm: str, how: OnChange) -> None:
+def test_a_whole_rollout_decides_as_each_client_alone(
+    store_on: Callable[[ManualClock], Store], old: int, new: int, algorithm: str, how: OnChange
+) -> None:
     """0, 1, 10, 50, 100 % and promoted: every decision is that of a counter which changes its numbers once, when its client crosses.
 
     With ``keep`` no client is ever admitted more in any interval than the larger of the two limits allows.
@@ -218,7 +239,7 @@ def test_a_whole_rollout_decides_as_each_client_alone(old: int, new: int, algori
     specs = [ruleset.rules[0].quotas[None].specs[0] for ruleset in (before, after)]
     sets = [*(on_trial(before, after, step) for step in STEPS), after]
     source, clock = random.Random(f"{old}{algorithm}{how}"), ManualClock(1_700_000_000_000_000)
-    limiter = Limiter.from_rules(before, clock=clock)
+    limiter = Limiter.from_rules(before, store_on(clock), clock)
     clients = [str(n) for n in range(40)]
     state: dict[str, Any] = dict.fromkeys(clients)
     judged_by = dict.fromkeys(clients, 0)
@@ -227,7 +248,7 @@ def test_a_whole_rollout_decides_as_each_client_alone(old: int, new: int, algori
     for place, ruleset in enumerate(sets):
         limiter.apply(ruleset)
         share = STEPS[place] if place < len(STEPS) else 10_000
-        for _ in range(900):
+        for _ in range(900 if isinstance(limiter.store, MemoryStore) else 300):
             clock.advance(source.randrange(200_000))
             client, now_us = source.choice(clients), clock.now_us()
             version = int(bucket_of(SALT, f"user:{client}") < share)
