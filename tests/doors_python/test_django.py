@@ -9,15 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from asgiref.sync import markcoroutinefunction
+from asgiref.sync import markcoroutinefunction, sync_to_async
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
-from django.test import override_settings
+from django.test import Client, override_settings
 from django.urls import include, path
 from django.utils.decorators import method_decorator
 from django.views import View
 
 from sluicegate.clock import ManualClock
 from sluicegate.doors.django import get_limiter, ratelimit, reset
+from sluicegate.doors.web.declared import Limit, no_rules
 from sluicegate.doors.wsgi import RateLimitMiddleware as WsgiMiddleware
 from sluicegate.errors import ConfigurationError, MissingExtra
 from sluicegate.limiter.limiter import Limiter
@@ -179,6 +180,48 @@ def test_class_based_views(django_site: Site) -> None:
     assert statuses(client, ["/a/", "/a/", "/b/", "/b/", "/c/", "/c/"]) == [200, 429] * 3
     with pytest.raises(ConfigurationError, match="method_decorator"):
         ratelimit("1/minute")(Page.get)(Page(), HttpRequest())
+
+
+@pytest.mark.parametrize("middleware", [["sluicegate.doors.django.RateLimitMiddleware"], []])
+async def test_async_class_based_views(django_site: Site, middleware: list[str]) -> None:
+    """A refusal of a class with async methods is awaited as its answers are: by ``dispatch``, by a method, and by ``as_view``."""
+
+    class Page(View):  # type: ignore[misc]
+        async def get(self, request: HttpRequest) -> HttpResponse:
+            return HttpResponse("page")
+
+    by_dispatch = method_decorator(ratelimit("1/minute"), name="dispatch")(type("ByDispatch", (Page,), {}))
+    by_both = method_decorator([ratelimit("1/minute"), ratelimit("9/minute")], name="dispatch")(type("B", (Page,), {}))
+    urls = [
+        path("dispatch/", by_dispatch.as_view()),
+        path("both/", by_both.as_view()),
+        path("view/", ratelimit("1/minute")(Page.as_view())),
+    ]
+    await sync_to_async(reset)()
+    client = django_site(urls, awaits=True, SLUICEGATE={}, MIDDLEWARE=middleware)
+    for url in ("/dispatch/", "/both/", "/view/"):
+        first, second = await client.get(url), await client.get(url)
+        assert (first.status_code, first["X-RateLimit-Remaining"], second.status_code) == (200, "0", 429)
+    assert await sync_to_async(lambda: Client().get("/dispatch/").status_code)() == 429
+
+
+def test_a_limit_on_a_method_is_made_once(django_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``method_decorator`` decorates for every request, but what a limit means is worked out for the first one only."""
+    read: list[str] = []
+    rules = Limit.rules
+    monkeypatch.setattr(Limit, "rules", lambda limit, name: read.append(name) or rules(limit, name))
+
+    @method_decorator(ratelimit("9/minute"), name="dispatch")
+    class Page(View):  # type: ignore[misc]
+        def get(self, request: HttpRequest) -> HttpResponse:
+            return HttpResponse("page")
+
+    client = django_site([path("", Page.as_view())], SLUICEGATE={"LIMITER": no_rules()})
+    client.get("/")
+    before = len(read)
+    assert before > 0
+    assert [client.get("/").status_code for _ in range(3)] == [200] * 3
+    assert len(read) == before
 
 
 def test_without_the_middleware(django_site: Site) -> None:

@@ -1,14 +1,15 @@
 """FastAPI: dependencies with the middleware around them and without, on routes, routers and applications."""
 
 # No postponed annotations: FastAPI reads those of endpoints that are made inside tests.
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import APIKeyHeader
 from pydantic import BaseModel
 
@@ -256,3 +257,23 @@ def test_without_fastapi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "sluicegate.doors.fastapi")
     with pytest.raises(MissingExtra, match=r"sluicegate\[fastapi\]"):
         __import__("sluicegate.doors.fastapi")
+
+
+def test_a_refusal_is_a_http_exception_of_its_status(
+    clock: ManualClock, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exception for applications without the middleware is made one once, with a status; older releases choke on anything else."""
+    made: list[object] = []
+    original = HTTPException.__init__
+    monkeypatch.setattr(
+        HTTPException, "__init__", lambda error, status, *more: made.append(status) or original(error, status, *more)
+    )
+    app = FastAPI()
+    app.get("/", dependencies=[Depends(limit("1/minute", limiter=no_rules(clock=clock)))])(lambda: "ok")
+
+    @app.exception_handler(RateLimited)
+    def told(request: Request, error: RateLimited) -> PlainTextResponse:
+        return PlainTextResponse(f"{error.rule} {error.retry_after_s:g}", status_code=429)
+
+    answers = [asyncio.run(ask(app)) for _ in range(2)]
+    assert (answers[1].status_code, answers[1].text, made) == (429, "limit 60", [429])

@@ -38,9 +38,10 @@ class _HttpRefusal(RateLimited, HTTPException):
     """A refusal where no middleware answers it: FastAPI's own handler does."""
 
     def __init__(self, decision: Decision, status: int, headers: Mapping[str, str]) -> None:
+        # Not by the constructor of RateLimited, which would hand its message to HTTPException, as a status.
         told = RateLimited(decision, decision.rule, _retry_after_s(decision))
-        RateLimited.__init__(self, *told.__reduce__()[1])
         HTTPException.__init__(self, status, str(told), dict(headers))
+        self.decision, self.rule, self.retry_after_s = told.decision, told.rule, told.retry_after_s
 
 
 class Dependency:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
+from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from sluicegate.doors.django.conf import Configured, configured
 from sluicegate.doors.django.gate import aadmit, admit, arefusal, refusal
 from sluicegate.doors.django.translate import limits_of, session_user, with_route, with_user, write_headers
-from sluicegate.doors.web.callables import awaited, described, is_async, no_awaitable, require_plain
-from sluicegate.doors.web.declared import Limit, stack
+from sluicegate.doors.web.callables import awaited, described, is_async, no_awaitable, require_plain, require_target
+from sluicegate.doors.web.declared import Limit, Stacked, limits_on, stack
 from sluicegate.doors.web.request import RequestLimits
 from sluicegate.errors import ConfigurationError
 
@@ -33,10 +36,11 @@ def ratelimit(quota: str, *, block: bool = True, **options: Any) -> Callable[[V]
     plain view.
     """
     declared = Limit(quota, **options)
+    made: WeakKeyDictionary[Any, dict[int, Limit]] = WeakKeyDictionary()
 
     def decorator(view: V) -> V:
-        mine = stack(declared, view)
-        if is_async(view):
+        mine = _stacked(declared, view, made)
+        if _is_async_view(view):
             return cast("V", mine.mark(_limit_coroutine(mine.limit, view, block=block)))
         name = described(view)
         require_plain("key", declared.key, name)
@@ -44,6 +48,35 @@ def ratelimit(quota: str, *, block: bool = True, **options: Any) -> Callable[[V]
         return cast("V", mine.mark(_limit_view(mine.limit, view, block=block)))
 
     return decorator
+
+
+def _stacked(declared: Limit, view: Any, made: WeakKeyDictionary[Any, dict[int, Limit]]) -> Stacked:
+    """``stack``, which makes a limit once for each function: ``method_decorator`` decorates anew for every request."""
+    require_target(view)
+    try:
+        known = made.setdefault(inspect.unwrap(view), {})
+    except TypeError:
+        # What cannot be referred to weakly is no method.
+        return stack(declared, view)
+    below = limits_on(view)
+    limit = known.get(len(below))
+    if limit is None:
+        limit = known[len(below)] = stack(declared, view).limit
+    return Stacked(limit, below)
+
+
+def _is_async_view(view: Any) -> bool:
+    """Whether what it gives is awaited; also of ``as_view()``, and of ``dispatch`` of a class with async methods, which is plain itself."""
+    while not (is_async(view) or iscoroutinefunction(view)):
+        if isinstance(view, functools.partial):
+            view = view.func
+        elif hasattr(view, "__self__"):
+            return bool(getattr(view.__self__, "view_is_async", False))
+        elif hasattr(view, "__wrapped__"):
+            view = view.__wrapped__
+        else:
+            return False
+    return True
 
 
 def _limit_view(limit: Limit, view: Callable[..., Any], *, block: bool) -> Callable[..., Any]:
