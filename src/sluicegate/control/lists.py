@@ -73,7 +73,7 @@ class Lists:
         query = select(_TABLE.c.source, func.count()).where(_TABLE.c.list == name, self._lives())
         async with self._ledger.database.read() as connection:
             rows = (await connection.execute(query.group_by(_TABLE.c.source).order_by(_TABLE.c.source))).all()
-        return dict(row._tuple() for row in rows)
+        return {row[0]: row[1] for row in rows}
 
     async def put(
         self,
