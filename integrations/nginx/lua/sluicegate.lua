@@ -212,7 +212,7 @@ local function facts_of(ruleset, given)
 end
 
 -- The charges of a request; nil where a rule that may apply is one for the server.
-local function charges_of(ruleset, facts)
+local function known_charges(ruleset, facts)
   local document, charges = ruleset.document, {}
   facts.tier = match.tier(facts, document)
   for _, candidate in ipairs(ruleset.candidates(facts)) do
@@ -234,6 +234,18 @@ local function charges_of(ruleset, facts)
     end
   end
   return charges
+end
+
+-- The same; nil as well where the path is more than can be looked for, which its client chooses like a spelling.
+local function charges_of(ruleset, facts)
+  local sound, charges = pcall(known_charges, ruleset, facts)
+  if sound then
+    return charges
+  elseif charges ~= match.UNDECIDED then
+    error(charges, 0)
+  end
+  facts.unread = true
+  return nil
 end
 
 -- ---------------------------------------------------------------- deciding

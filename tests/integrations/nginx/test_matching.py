@@ -42,6 +42,11 @@ rules:
   - {{name: except_user, match: {{not: {{user: [alice]}}}}, per: [ip], quota: 900/hour}}
   - {{name: first, per: {{first_of: [user, tenant, ip]}}, quota: 900/hour}}
   - {{name: or_ip, per: [user], on_missing: ip, quota: 900/hour}}
+  - {{name: root, match: {{path: /}}, per: [ip], quota: 900/hour}}
+  - {{name: glob_first, match: {{path: "/fi*s/x"}}, per: [ip], quota: 900/hour}}
+  - {{name: any_first, match: {{path: "/*/admin"}}, per: [ip], quota: 900/hour}}
+  - {{name: users, match: {{path: ["/users/**", "/*/y/**"]}}, per: [ip], quota: 900/hour}}
+  - {{name: marks, match: {{path: "/a~b!$&'()*+,=:@c"}}, per: [ip], quota: 900/hour}}
   - {{name: envoys, match: {{domain: edge, entries: [{{key: route}}]}}, quota: 900/hour}}
   - {{name: not_envoys, match: {{not: {{domain: edge, entries: [{{key: route}}]}}}}, per: [ip], quota: 900/hour}}
 """
@@ -52,7 +57,7 @@ GIVEN = (
 PATHS = (
     "/", "/login", "/LOGIN/", "/users/7", "/users/7/x", "/users", "/api", "/api/", "/api/x/y?q=/admin", "/api/health",
     "/admin", "/x/y/admin", "/x/adminx", "/files/report-.pdf", "/files/report-1.pdf", "/files/report-1.pdf.x", "/a", "/b/c", "/b",
-    "/B/C?x#y", "/a~b!$&'()*+,=:@c",
+    "/B/C?x#y", "/files/x", "/fis/x", "/fi/x", "/x/admin", "/usersx/7", "/a~b!$&'()*+,=:@c",
 )  # fmt: skip
 
 
@@ -118,3 +123,33 @@ def test_paths_with_several_readings(front: Start) -> None:
         assert answers == [(200, ["login"]), (200, ["login"]), (429, ["login"])], (path, nginx.log())
         assert ask(nginx.port, "GET", "/login", "x", client) == (429, ["login"]), "the same counter"
     assert [ask(nginx.port, "GET", "/./a", "x", {}) for _ in range(3)] == [(200, [])] * 3
+
+
+def test_paths_of_a_thousand_segments(front: Start) -> None:
+    """Where a pattern's expression needs more than there is for it, the server decides; without it the request is refused, and does not slip past."""
+    trusted = "identity: {trusted_peers: [127.0.0.1/32]}\n"
+    rules = (
+        f"version: 1\n{trusted}rules:\n  - {{name: export, match: {{path: '/**/export'}}, per: [ip], quota: 3/hour}}\n"
+    )
+    nginx, limits = front(rules)
+    long = "/" + "a/" * 2000 + "export"
+    assert nginx.get("/export").headers["X-RateLimit-Remaining"] == "2"
+    assert nginx.get(long).headers["X-RateLimit-Remaining"] == "1"
+    limits.stop()
+    assert nginx.get(long).status_code == 503
+    assert nginx.get("/a/export").headers["X-RateLimit-Remaining"] == "0"
+
+
+def test_many_rules(front: Start) -> None:
+    """Of a thousand paths with a beginning of their own each finds its rule, in order with those for paths anywhere."""
+    rules = "".join(
+        f"  - {{name: r{number}, match: {{path: '/p{number}/*'}}, per: [ip], quota: 9/hour}}\n"
+        f"  - {{name: s{number}, match: {{path: '/*/s{number}'}}, per: [ip], quota: 9/hour}}\n"
+        for number in range(600)
+    )
+    nginx, _ = front(f"version: 1\nidentity: {{trusted_peers: [127.0.0.1/32]}}\nrules:\n{rules}", "--headers", "ietf")
+    for number in (0, 17, 599):
+        assert ask(nginx.port, "GET", f"/p{number}/s{number}", "x", {}) == (200, [f"r{number}", f"s{number}"])
+    assert ask(nginx.port, "GET", "/p17/s16", "x", {}) == (200, ["s16", "r17"])
+    assert ask(nginx.port, "GET", "/p600/s600", "x", {}) == (200, [])
+    assert "regex cache" not in nginx.log()
