@@ -86,8 +86,6 @@ def _believed_from_strangers(identity: IdentityConfig, lines: Lines, problems: P
 
 def _check_key(rule: Rule, strangers: dict[str, str], by_address: Sequence[Rule], problems: Problems) -> None:
     """Whoever chooses the key of a counter starts a full one at will, unless a rule per address stands behind it."""
-    if any(covers(one.match, rule.match) for one in by_address):
-        return
     for dimension in rule.per.dimensions:
         if dimension in strangers:
             reason = strangers[dimension]
@@ -95,6 +93,8 @@ def _check_key(rule: Rule, strangers: dict[str, str], by_address: Sequence[Rule]
             reason = "a header is whatever the client sends"
         else:
             continue
+        if any(covers(one.match, rule.match) for one in by_address):
+            return
         message = (
             f"anybody can choose {dimension} and so start a new counter at will ({reason}); "
             "no rule per: [ip] covers the same requests"
