@@ -219,7 +219,7 @@ def put(*users: str) -> list[ListEntry]:
 
 
 def test_changes_follow_each_other() -> None:
-    """Changes are taken over in order, those that are here already are ignored, and those that do not follow are refused."""  # T113
+    """Changes are taken over in order, those that are here already are ignored, and those that do not follow are refused."""
     lists = Lists(ManualClock())
     assert lists.apply(ListChanges("life", 0, 3, True, put("a", "b"), []))
     assert (lists.incarnation, lists.revision) == ("life", 3)
@@ -277,7 +277,7 @@ def test_changes_that_come_in_pages_can_be_asked_for_again() -> None:
 
 
 def test_more_than_fits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the bound nothing is taken over and the lists stay as they are; replacing an entry needs no room."""  # P94
+    """Above the bound nothing is taken over and the lists stay as they are; replacing an entry needs no room."""
     monkeypatch.setattr(lists_module, "LIST_ENTRIES_MAX", 3)
     lists = Lists(ManualClock())
     lists.replace(put("a", "b", "c"))

@@ -184,7 +184,7 @@ def test_penalties_are_told_once_and_can_be_put_back() -> None:
 
 
 def test_a_flood_of_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound the count that began first is forgotten, and of untold penalties the oldest; both are counted."""  # P94
+    """Beyond the bound the count that began first is forgotten, and of untold penalties the oldest; both are counted."""
     monkeypatch.setattr(penalties_module, "PENALTY_CLIENTS_MAX", 3)
     monkeypatch.setattr(penalties_module, "PENALTIES_UNTOLD_MAX", 2)
     limiter, clock = limiter_of("name: r, per: [user], quota: 0, penalty: {after: 2 refusals/1m, block: 1h}")

@@ -293,7 +293,7 @@ def test_changes_are_taken_over_in_order_and_pages_together() -> None:
 
 
 def test_more_than_fits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the bound nothing is taken over; an entry that replaces another needs no room."""  # P94
+    """Above the bound nothing is taken over; an entry that replaces another needs no room."""
     monkeypatch.setattr(table_module, "SUBJECTS_IN_NODE_MAX", 2)
     table = SubjectTable(ManualClock())
     names = [SubjectEntry(f"user:{n}", "paid") for n in range(3)]
