@@ -68,6 +68,7 @@ class Backend:
                 seen.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}))
                 self.send_response(200)
                 self.send_header("Content-Length", "2")
+                self.send_header("X-Tokens", self.headers.get("x-costs", "1"))
                 self.end_headers()
                 self.wfile.write(b"ok")
 
@@ -101,6 +102,7 @@ class World:
         self.client = httpx.Client(base_url=self.url, timeout=20)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._envoy_program, self._flags = envoy, flags
+        self._asks_by_grpc = "8082" in configuration
 
     def start(self) -> None:
         """Start sluicegate, then Envoy; ``close`` is due whether or not this succeeds."""
@@ -128,6 +130,8 @@ class World:
         """Start sluicegate at its port, and return when it is ready."""
         api = f"127.0.0.1:{self.ports['api']}"
         command = (sys.executable, "-m", "sluicegate", "serve", "--rules", "rules.yaml", "--api", api, *self._flags)
+        if self._asks_by_grpc:
+            command += ("--grpc", f"127.0.0.1:{self.ports['grpc']}")
         process, log = self._start("sluicegate", *command)
         wait_for(lambda: answers(f"http://{api}/readyz"), process, log)
         return process
