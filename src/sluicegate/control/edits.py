@@ -21,6 +21,7 @@ __all__ = [
     "Document",
     "Edit",
     "Edited",
+    "check_expected",
     "create_rule",
     "delete_rule",
     "differences",
@@ -202,6 +203,11 @@ def _found(current: Version | None, name: str, expect: Expect) -> int:
         raise PreconditionFailed(0)
     _check(expect, current.revisions[name], required=True)
     return at
+
+
+def check_expected(expect: Expect, before: Any) -> None:
+    """Raises PreconditionFailed where a row (None: none) has not the revision that is expected; None: whatever is there."""
+    _check(expect, 0 if before is None else before.revision, required=False)
 
 
 def _check(expect: Expect, revision: int, *, required: bool) -> None:

@@ -12,11 +12,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sluicegate.bounds import LIST_ENTRIES_MAX
 from sluicegate.control import schema
 from sluicegate.control.deltas import delta, prune
-from sluicegate.control.errors import Conflict, ControlError, Fault, Invalid, NotFound, Unavailable
+from sluicegate.control.edits import check_expected
+from sluicegate.control.errors import (
+    Conflict,
+    ControlError,
+    Fault,
+    Invalid,
+    NotFound,
+    PreconditionFailed,
+    Unavailable,
+)
 from sluicegate.control.ledger import Ledger, read_revisions
 from sluicegate.control.list_import import Import, stage, unstage
 from sluicegate.control.list_values import key_of
-from sluicegate.control.model import Actor, ImportResult, ListRow, Page, Role
+from sluicegate.control.model import Actor, Expect, ImportResult, ListRow, Page, Role
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
 from sluicegate.rules.feed import ListChanges, ListEntry, ListKey, ListKind, ListName
 
@@ -85,9 +94,13 @@ class Lists:
         expires_us: int | None = None,
         source: str = "",
         reason: str = "",
+        expect: Expect = None,
         validate_only: bool = False,
     ) -> ListRow:
-        """An entry, in place of the one with its key; from then on it is one of ``source``."""
+        """An entry, in place of the one with its key; from then on it is one of ``source``.
+
+        ``expect``: the revision of the entry; None: whatever is there.
+        """
         action = f"list.{name}.put"
         begun = self._ledger.change(
             actor, Role.EDITOR, action, f"{name}:{kind}:{value}", reason=reason, validate_only=validate_only
@@ -98,6 +111,7 @@ class Lists:
             if expires_us is not None and not change.now_us < expires_us < 2**63:
                 raise Invalid([Fault(f"expires_us: {expires_us} is not ahead", "/expires_us")])
             before = await self._row(change.connection, key)
+            check_expected(expect, before)
             row = ListRow(*key, expires_us, source, reason, change.now_us, actor.name, change.revisions.lists + 1)
             if before is None:
                 await self._check_room(change.connection)
@@ -134,15 +148,21 @@ class Lists:
                 change.record([_told(row) for row in rows])
         return len(rows)
 
-    async def remove(self, actor: Actor, key: ListKey, *, reason: str = "") -> None:
-        """Raises NotFound."""
+    async def remove(
+        self, actor: Actor, key: ListKey, *, expect: Expect = None, reason: str = "", validate_only: bool = False
+    ) -> None:
+        """Raises NotFound. ``expect`` as for ``put``."""
         name, kind, value = key
-        begun = self._ledger.change(actor, Role.EDITOR, f"list.{name}.remove", f"{name}:{kind}:{value}", reason=reason)
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        begun = self._ledger.change(actor, Role.EDITOR, f"list.{name}.remove", f"{name}:{kind}:{value}", **options)
         async with begun as change:
             key = key_of(name, kind, value)
             before = await self._row(change.connection, key)
-            if before is None:
+            if before is None and expect is None:
                 raise NotFound("entry", ":".join(key))
+            check_expected(expect, before)
+            if before is None:
+                raise PreconditionFailed(0)
             gone = {"deleted": 1, "revision": await change.touch("lists")}
             await change.connection.execute(update(_TABLE).where(_is(key)).values(gone))
             await prune(change.connection, _TABLE, "lists")
@@ -190,9 +210,12 @@ class Lists:
                     change.record({"lines": lines, **counts})
         return result
 
-    async def remove_source(self, actor: Actor, name: ListName, source: str, *, reason: str = "") -> int:
+    async def remove_source(
+        self, actor: Actor, name: ListName, source: str, *, reason: str = "", validate_only: bool = False
+    ) -> int:
         """All entries of a source; how many there were."""
-        begun = self._ledger.change(actor, Role.EDITOR, f"list.{name}.remove_source", f"{name}:{source}", reason=reason)
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        begun = self._ledger.change(actor, Role.EDITOR, f"list.{name}.remove_source", f"{name}:{source}", **options)
         async with begun as change:
             _check_name(name)
             check_text("source", source, 128)

@@ -74,15 +74,18 @@ class Nodes:
             rows = (await connection.execute(query)).all()
         return page_of(rows, page_size, self._made, lambda row: (row.node,))
 
-    async def forget(self, actor: Actor, node: str) -> None:
+    async def forget(self, actor: Actor, node: str, *, reason: str = "", validate_only: bool = False) -> None:
         """Take a node off the list; it comes back with its next report. Needs the role editor. Raises NotFound."""
-        async with self._ledger.change(actor, Role.EDITOR, "node.forget", f"node:{node}") as change:
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        async with self._ledger.change(actor, Role.EDITOR, "node.forget", f"node:{node}", **options) as change:
             check_text("node", node)
-            unwritten = self._unwritten.pop(node, None)
+            unwritten = self._unwritten.get(node)
             gone = await change.connection.execute(delete(_TABLE).where(_TABLE.c.node == node))
             if not gone.rowcount and unwritten is None:
                 raise NotFound("node", node)
             change.record()
+        if not validate_only:
+            self._unwritten.pop(node, None)
 
     async def sweep(self) -> None:
         """Write down what came in, if it is time to."""

@@ -65,9 +65,10 @@ class Pauses:
             change.record({"pause": number, "until_us": until_us, "replaced": replaced})
         return row
 
-    async def resume(self, actor: Actor, pause: int, *, reason: str = "") -> PauseRow:
+    async def resume(self, actor: Actor, pause: int, *, reason: str = "", validate_only: bool = False) -> PauseRow:
         """Raises NotFound; Conflict where it has ended."""
-        begun = self._ledger.change(actor, Role.EDITOR, "resume", f"pause:{pause}", reason=reason)
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        begun = self._ledger.change(actor, Role.EDITOR, "resume", f"pause:{pause}", **options)
         async with begun as change:
             row = _made(await _row(change.connection, pause))
             if row.ended_us is not None or (row.until_us is not None and row.until_us <= change.now_us):

@@ -109,10 +109,14 @@ class Rollouts:
             rows = (await connection.execute(query)).mappings().all()
         return page_of([data_of(row) for row in rows], page_size, rollout_of, lambda row: (row["id"],))
 
-    async def advance(self, actor: Actor, rollout: int, basis_points: int, *, reason: str = "") -> RolloutRow:
+    async def advance(
+        self, actor: Actor, rollout: int, basis_points: int, *, reason: str = "", validate_only: bool = False
+    ) -> RolloutRow:
         """Another share of the clients, larger or smaller; a schedule goes on from there. Raises NotFound, Conflict, Invalid."""
-        begun = self._ledger.change(actor, Role.EDITOR, "rollout.advance", f"rollout:{rollout}", reason=reason)
-        async with begun as change:
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        async with self._ledger.change(
+            actor, Role.EDITOR, "rollout.advance", f"rollout:{rollout}", **options
+        ) as change:
             row = await running_one(change.connection, rollout)
             fault = share_fault(basis_points)
             if fault is not None:
@@ -121,20 +125,20 @@ class Rollouts:
                 raise Conflict(f"rollout {rollout} is a {row['kind']}, which has no share of the clients")
             if row["basis_points"] != basis_points:
                 await _take_step(change, row, basis_points)
-        return await self.get(rollout)
+            return rollout_of(await found(change.connection, rollout))
 
     async def promote(self, actor: Actor, rollout: int, **how: Unpack[How]) -> Applied:
         """The candidate becomes the next version. Raises NotFound; Conflict where it does not run; FileOwned, ManagedBy."""
         return await self._rulesets.promote(actor, rollout, **how)
 
-    async def abort(self, actor: Actor, rollout: int, *, reason: str = "") -> RolloutRow:
+    async def abort(self, actor: Actor, rollout: int, *, reason: str = "", validate_only: bool = False) -> RolloutRow:
         """All clients are back with the rules in service. Raises NotFound; Conflict where it does not run."""
-        begun = self._ledger.change(actor, Role.EDITOR, "rollout.abort", f"rollout:{rollout}", reason=reason)
-        async with begun as change:
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        async with self._ledger.change(actor, Role.EDITOR, "rollout.abort", f"rollout:{rollout}", **options) as change:
             await running_one(change.connection, rollout)
             await end(change, rollout, RolloutState.ABORTED)
             change.record({"state": RolloutState.ABORTED.value})
-        return await self.get(rollout)
+            return rollout_of(await found(change.connection, rollout))
 
     async def report(self, rollout: int) -> RolloutReport:
         """How it does, by what nodes have reported until a second ago. Raises NotFound."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sqlalchemy import update
 
@@ -144,12 +144,13 @@ class RulesService:
         self._snapshot = Snapshot(revisions, rules, candidate, pauses)
         return self._snapshot
 
-    async def adopt(self, actor: Actor, *, reason: str = "") -> Revisions:
+    async def adopt(self, actor: Actor, *, reason: str = "", validate_only: bool = False) -> Revisions:
         """Begin a new life of a database that was set back to an earlier state: nodes take what it says, whatever they had.
 
         Needs the role admin.
         """
-        async with self.ledger.change(actor, Role.ADMIN, "adopt", "database", reason=reason) as change:
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        async with self.ledger.change(actor, Role.ADMIN, "adopt", "database", **options) as change:
             incarnation = uuid.uuid4().hex
             named = schema.meta.c.key == "incarnation"
             await change.connection.execute(update(schema.meta).where(named).values(value=incarnation))

@@ -14,9 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sluicegate.bounds import LIST_VALUE_CHARS_MAX, RULES_MAX, SUBJECT_FACTOR_PART_MAX, SUBJECTS_IN_NODE_MAX
 from sluicegate.control import schema
 from sluicegate.control.deltas import delta, prune
+from sluicegate.control.edits import check_expected
 from sluicegate.control.errors import Conflict, Fault, Invalid, NotFound, PreconditionFailed
 from sluicegate.control.ledger import Ledger, read_revisions
-from sluicegate.control.model import ANY, Actor, Expect, Page, Role, SubjectRow, Version
+from sluicegate.control.model import Actor, Expect, Page, Role, SubjectRow, Version
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
 from sluicegate.control.rulesets import Rulesets
 from sluicegate.rules.feed import SubjectChanges, SubjectEntry
@@ -80,7 +81,7 @@ class Subjects:
             connection = change.connection
             _check_name(subject)
             before = await _row(connection, subject)
-            _check_expected(expect, before)
+            check_expected(expect, before)
             row = _read(subject, value, change.now_us, change.revisions.subjects + 1)
             _check_known(row, await self._rulesets.current_in(connection))
             if before is not None and _told(_made(before)) == _told(row):
@@ -100,14 +101,17 @@ class Subjects:
             change.record({"before": None if before is None else _told(_made(before)), "after": _told(row)})
         return row
 
-    async def remove(self, actor: Actor, subject: str, *, expect: Expect = None, reason: str = "") -> None:
+    async def remove(
+        self, actor: Actor, subject: str, *, expect: Expect = None, reason: str = "", validate_only: bool = False
+    ) -> None:
         """Raises NotFound."""
-        begun = self._ledger.change(actor, Role.EDITOR, "subject.remove", f"subject:{subject}", reason=reason)
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        begun = self._ledger.change(actor, Role.EDITOR, "subject.remove", f"subject:{subject}", **options)
         async with begun as change:
             before = await _row(change.connection, subject)
             if before is None and expect is None:
                 raise NotFound("subject", subject)
-            _check_expected(expect, before)
+            check_expected(expect, before)
             if before is None:
                 raise PreconditionFailed(0)
             gone = {"deleted": 1, "revision": await change.touch("subjects")}
@@ -137,12 +141,6 @@ async def _check_room(connection: AsyncConnection) -> None:
         raise Conflict(
             f"there are {held} subjects, as many as nodes hold; let the tier of others come with the request, as a verified fact"
         )
-
-
-def _check_expected(expect: Expect, before: Row[Any] | None) -> None:
-    revision = 0 if before is None else before.revision
-    if expect is not None and (expect != revision if expect != ANY else revision == 0):
-        raise PreconditionFailed(revision)
 
 
 def _check_name(subject: str) -> None:

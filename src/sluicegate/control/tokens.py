@@ -54,10 +54,12 @@ class Tokens:
         namespaces: list[str] | None = None,
         expires_us: int | None = None,
         reason: str = "",
+        validate_only: bool = False,
     ) -> tuple[TokenRow, str]:
         """The token and its text, which is not kept. ``namespaces`` None: all."""
         text = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
-        async with self._ledger.change(actor, Role.ADMIN, "token.create", f"token:{name}", reason=reason) as change:
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        async with self._ledger.change(actor, Role.ADMIN, "token.create", f"token:{name}", **options) as change:
             check_text("name", name, 128, least=1)
             if namespaces is not None and not namespaces:
                 raise Invalid([Fault("namespaces: is empty; leave it out for all", "/namespaces")])
@@ -88,9 +90,10 @@ class Tokens:
             rows = (await connection.execute(query)).all()
         return page_of(rows, page_size, _made, lambda row: (row.id,))
 
-    async def revoke(self, actor: Actor, token: int, *, reason: str = "") -> TokenRow:
+    async def revoke(self, actor: Actor, token: int, *, reason: str = "", validate_only: bool = False) -> TokenRow:
         """At once. Raises NotFound; Conflict for one that is revoked, and for the last one of an admin."""
-        async with self._ledger.change(actor, Role.ADMIN, "token.revoke", f"token:{token}", reason=reason) as change:
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        async with self._ledger.change(actor, Role.ADMIN, "token.revoke", f"token:{token}", **options) as change:
             row = await _row(change.connection, token)
             if row.revoked_us is not None:
                 raise Conflict(f"token {token} is revoked already")
