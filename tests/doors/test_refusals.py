@@ -68,6 +68,20 @@ def test_jitter_spreads_outages() -> None:
     assert len(waits) > 2
 
 
+def test_an_outage_is_worth_waiting_for() -> None:
+    """A 503 has Retry-After also where another rule, which can be decided, would never let the request pass."""
+    store = FlakyStore(MemoryStore(ManualClock()))
+    rules = """
+version: 1
+rules: [{name: shut, quota: 9/minute, on_store_failure: closed}, {name: small, quota: 2/minute}]
+"""
+    limiter = Limiter.from_rules(load_rules(rules, "rules.yaml"), store)
+    store.down = True
+    refused = limiter.check(PAGE, 3)
+    assert (refused.refusal, refused.retry_after_us) == ("store", None)
+    assert dict(RateHeaders("off").items(refused, 0)) == {"Retry-After": "1"}
+
+
 @pytest.mark.parametrize(
     ("content_type", "told"),
     [

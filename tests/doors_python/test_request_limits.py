@@ -46,12 +46,13 @@ async def test_gates_after_a_refusal_charge_nothing(by_quota: Make, awaited: boo
 
 async def test_a_refund_is_good_once(by_quota: Make) -> None:
     """What was given back is not given back again, by a coroutine either."""
-    limiter = by_quota("5/minute")
+    limiter = by_quota("9/minute")
+    limiter.check("k", 5)
     limits = RequestLimits(Facts())
-    for other in (limiter, by_quota("9/minute")):
-        limits.decide(other, other, "k", 3)
+    for other in (limiter, by_quota("5/minute")):
+        limits.decide(other, other, "k", 2)
     assert (limits.refund(), limits.refund(), await limits.arefund()) == (2, 0, 0)
-    assert limiter.peek("k").remaining == 5
+    assert limiter.peek("k").remaining == 4
 
 
 def test_charges_without_the_store_are_not_given_back_to_it(clock: ManualClock, by_quota: Make) -> None:

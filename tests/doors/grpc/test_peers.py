@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sluicegate.bounds import GRPC_PENDING_BYTES_MAX
 from sluicegate.doors.grpc.calls import Route
 
 Start = Callable[..., Awaitable[Any]]
@@ -65,6 +66,21 @@ async def test_data_for_a_call_that_was_answered(start_door: Start, message: byt
     await client.flush()
     assert (await client.reply(stream)).code == "RESOURCE_EXHAUSTED"
     assert (await client.call(RATE_LIMIT, message)).code == "OK"
+
+
+@pytest.mark.parametrize(("ending", "code"), [(b"", "OK"), (b"\xff", "INVALID_ARGUMENT")])
+async def test_calls_in_pieces_make_room_again(client: Any, message: bytes, ending: bytes, code: str) -> None:
+    """What came in pieces counts for its connection until the call is answered, well or badly, and no longer."""
+    padding = b"\x7a" + bytes((0xE0, 0xD4, 0x03)) + bytes(60_000)  # field 15, which nobody knows
+    body = message + padding + ending
+    framed = b"\0" + len(body).to_bytes(4, "big") + body
+    for _ in range(-(-GRPC_PENDING_BYTES_MAX // 60_000) + 2):
+        stream = client.request(RATE_LIMIT, None)
+        client.http2.send_data(stream, framed[:60_000])
+        await client.flush()
+        client.http2.send_data(stream, framed[60_000:], end_stream=True)
+        await client.flush()
+        assert (await client.reply(stream)).code == code
 
 
 async def test_a_goaway_of_the_client(door: Any, client: Any, message: bytes) -> None:
