@@ -273,6 +273,24 @@ async def test_a_client_that_takes_no_answers(start_door: Start, message: bytes)
     assert door.stats.timeouts["write"] == 1
 
 
+async def test_a_client_that_throws_answers_away(start_door: Start, message: bytes) -> None:
+    """To give up a call now and then is not to take answers: those that stand are not held for ever."""
+    door = await start_door(write_s=0.3)
+    client = await door.connect({4: 0})
+    client.request(RATE_LIMIT, message)
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    while not client.ended and loop.time() < begun_s + 10:
+        stream = client.request(RATE_LIMIT, message)
+        await client.flush()
+        await client.until(lambda stream=stream: ":status" in client.replies[stream].fields or client.ended)
+        if not client.ended:
+            client.http2.reset_stream(stream)
+            await client.flush()
+            await asyncio.sleep(0.05)
+    assert door.stats.timeouts["write"] == 1
+
+
 async def test_a_window_that_opens(client: Any, door: Any, message: bytes) -> None:
     """An answer waits for the client's window and leaves when it opens."""
     shut = await door.connect({4: 0})

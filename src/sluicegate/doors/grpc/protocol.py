@@ -35,6 +35,7 @@ from ngh2 import (
     Setting,
     SettingsReceived,
     StreamClosed,
+    StreamReset,
     TrailersReceived,
 )
 
@@ -159,6 +160,9 @@ class GrpcProtocol(asyncio.Protocol):
                 self._request(event)  # type: ignore[arg-type]
             elif kind is StreamClosed:
                 self._stream_closed(event.stream_id)  # type: ignore[attr-defined]
+            elif kind is StreamReset:
+                # An answer that its client has thrown away has not left.
+                self._closed_streams -= 1
             elif kind is TrailersReceived:
                 self._trailers(event.stream_id)  # type: ignore[attr-defined]
             elif kind is SettingsReceived:
