@@ -17,6 +17,7 @@ from sluicegate.app.workers.messages import Restarts
 from sluicegate.clock import ManualClock, SystemClock
 from sluicegate.doors.listen import Address
 from sluicegate.rules.facts import Facts
+from sluicegate.rules.feed import ListEntry, SubjectEntry
 
 LOOPBACK = Address("127.0.0.1", 0)
 LOGIN = Facts(method="POST", path="/login", ip="203.0.113.9")
@@ -136,3 +137,25 @@ async def test_an_absent_store_is_shown_without_its_secrets(shared: Application)
     assert [
         secret for secret in ("user:", "secret@", ":secret", "key_secret", "0123456789abcdef") if secret in shown
     ] == []
+
+
+async def test_lists_subjects_and_penalties_are_counted(application: Application) -> None:
+    """Entries by list and kind, subjects and overrides, and what lists decided; no name of a client is in the exposition."""
+    limiter = application.limiter
+    limiter.lists.put(ListEntry("block", "ip", "203.0.113.0/24"))
+    limiter.lists.put(ListEntry("allow", "user", "zaphod"))
+    limiter.subjects.put(SubjectEntry("user:trillian", "paid"))
+    limiter.subjects.put(SubjectEntry("user:marvin", None, 1, 2))
+    limiter.check(LOGIN)
+    limiter.check(Facts(user="zaphod"))
+    assert value(application, "sluicegate_list_entries", list="block", kind="ip") == 1
+    assert value(application, "sluicegate_list_entries", list="allow", kind="user") == 1
+    assert value(application, "sluicegate_list_entries", list="allow", kind="tenant") == 0
+    assert value(application, "sluicegate_subjects") == 2
+    assert value(application, "sluicegate_subject_overrides") == 1
+    assert value(application, "sluicegate_block_listed_total") == 1
+    assert value(application, "sluicegate_allow_listed_total") == value(application, "sluicegate_allowed_total") == 1
+    assert value(application, "sluicegate_refused_total", rule="block:ip", outcome="never_fits") == 1
+    assert value(application, "sluicegate_penalties_total") == 0
+    text = application.metrics.exposition()[1]
+    assert not [name for name in (b"zaphod", b"trillian", b"marvin", b"203.0.113") if name in text]

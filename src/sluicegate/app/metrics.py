@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sluicegate.app.client_metrics import client_metrics
 from sluicegate.app.rules_file import RulesState
 from sluicegate.app.status import Status
 from sluicegate.app.store_metrics import store_metrics
@@ -53,6 +54,7 @@ class Metrics(Collector):
         yield from self._process()
         yield from self._rule_file()
         yield from self._decisions()
+        yield from client_metrics(self._limiter)
         yield from store_metrics(self._limiter)
         yield from self._identity()
         if self.doors:
@@ -96,7 +98,9 @@ class Metrics(Collector):
 _DECISIONS: dict[str, str] = {
     "allowed": "Decisions that let the request proceed",
     "unmatched": "Those of them to which no rule applied",
-    "bypassed": "Those of them made while the limiter was switched off",
+    "allow_listed": "Those of them whose client is on the allow list",
+    "block_listed": "Refusals because the client is on the block list",
+    "bypassed": "Allowed ones made while the limiter was switched off",
     "degraded": "Decisions made without the store",
     "peeks": "Questions that charged nothing",
     "store_errors": "Failed calls of the store",
