@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import NamedTuple
 
-from sluicegate.rules.digest import digest_of
 from sluicegate.rules.feed import Candidate, Pause
 from sluicegate.rules.model import Arm, Mode, Rule, RuleSet, Trial
 from sluicegate.rules.trials import BASIS_POINTS, Difference, differences
@@ -42,22 +42,26 @@ def effective(
     """What the node of this name decides by from ``now_us`` until ``changes_at_us``.
 
     ``candidate``: the rules of ``rollout``; both or none are given. Tiers, subjects, identity and version are those of ``base``, and
-    so are the rules where there is neither a rollout nor a pause.
+    so are the rules where there is neither a rollout nor a pause. ``digest`` stands for all they were made of: nodes with the same one
+    decide alike.
     """
-    rules = base.rules
+    rules, made_of = base.rules, [base.digest]
     if candidate is not None and rollout is not None:
         rules = tuple(_on_trial(base, candidate, rollout, node))
+        share = f"{rollout.basis_points}{'+' if node in rollout.nodes else ''}"
+        made_of += [candidate.digest, rollout.kind, str(rollout.rollout), rollout.salt, share]
     lasting = [pause for pause in pauses if pause.until_us is None or now_us < pause.until_us]
     if lasting:
         paused = {pause.rule for pause in lasting}
         rules = tuple(
             replace(rule, mode=Mode.OFF) if None in paused or _name_in_file(rule) in paused else rule for rule in rules
         )
+        made_of += ["paused", *sorted(name or "*" for name in paused)]
     changes_at_us = min((pause.until_us for pause in lasting if pause.until_us is not None), default=None)
     if rules is base.rules:
         return Effective(base, changes_at_us)
-    made = replace(base, rules=rules)
-    return Effective(replace(made, digest=digest_of(made)), changes_at_us)
+    digest = sha256("\0".join(made_of).encode()).hexdigest()[: len(base.digest)]
+    return Effective(replace(base, rules=rules, digest=digest), changes_at_us)
 
 
 def _name_in_file(rule: Rule) -> str:

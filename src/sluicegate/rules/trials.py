@@ -60,7 +60,7 @@ def differences(base: RuleSet, candidate: RuleSet) -> tuple[Difference, ...]:
     changed = [
         Difference(name, before.get(name), rule)
         for name, rule in after.items()
-        if name not in before or meaning_of(before[name]) != meaning_of(rule)
+        if name not in before or not _means_the_same(before[name], rule)
     ]
     return (*changed, *(Difference(name, rule, None) for name, rule in before.items() if name not in after))
 
@@ -109,6 +109,11 @@ def _notes(difference: Difference, kind: CandidateKind) -> Iterator[str]:
         yield "Counts no client, so it changes for everybody at once: at 100 %, and on named nodes."
     if difference.apart:
         yield "Has counters of its own while it is tried out: a client may use up the old and the new limit once."
+
+
+def _means_the_same(old: Rule, new: Rule) -> bool:
+    # Most rules of two versions are equal to the letter, and that is found out in a tenth of the time.
+    return old == new or meaning_of(old) == meaning_of(new)
 
 
 def _subject_form(per: Per) -> tuple[object, ...]:
