@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.bounds import ADDRESS_CHARS_MAX, IP_MEMO_MAX
+from sluicegate.rules.identity import addresses
 from sluicegate.rules.identity.addresses import IpKeyer, Networks, canonical_ip
 
 SPELLINGS = [
@@ -225,3 +226,15 @@ def test_networks_compare_by_content() -> None:
     assert Networks.parse(["10.0.0.0/8"]) != Networks.parse(["10.0.0.0/16"])
     assert Networks.parse(["10.0.0.0/8"]) != "10.0.0.0/8"
     assert repr(Networks.parse(["10.0.0.0/8"])) == "Networks(['10.0.0.0/8'])"
+
+
+def test_a_new_address_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text, key and membership of a new address are worked out from one parse of it."""
+    parsed: list[str] = []
+    parse = ipaddress.ip_address
+    monkeypatch.setattr(addresses, "ip_address", lambda text: parsed.append(text) or parse(text))
+    new = "2001:db8:77:1::1"
+    assert canonical_ip(new) == new
+    assert IpKeyer().key(new) == "2001:db8:77:1::/64"
+    assert Networks(["2001:db8:77::/48"]).contains(new)
+    assert parsed == [new]

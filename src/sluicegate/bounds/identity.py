@@ -19,6 +19,7 @@ __all__ = [
     "JWKS_KEYS_MAX",
     "JWT_LEEWAY_S_MAX",
     "KEYS_FILE_BYTES_MAX",
+    "PARSED_ADDRESSES_MAX",
     "TOKENS_MEMO_MAX",
     "TOKEN_BYTES_MAX",
 ]
@@ -30,6 +31,10 @@ ADDRESS_CHARS_MAX: Final = 128
 # Addresses remembered per memo (canonical key, membership in a network list). 16,384 entries take about 3 MB, and
 # emptying a full memo pauses one request by less than a millisecond.
 IP_MEMO_MAX: Final = 16_384
+
+# Addresses whose parsed form is remembered. A new address is asked about by several memos one after the other, so few are enough
+# for it to be parsed once.
+PARSED_ADDRESSES_MAX: Final = 64
 
 # The longest identity value (a user id, a tenant, a tier). Opaque ids and mail addresses (254 characters) fit; whatever
 # is longer is no id and would only inflate keys and memory.

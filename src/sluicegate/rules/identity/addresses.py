@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from socket import AF_INET, inet_pton
 from typing import NamedTuple
 
-from sluicegate.bounds import ADDRESS_CHARS_MAX, IP_MEMO_MAX
+from sluicegate.bounds import ADDRESS_CHARS_MAX, IP_MEMO_MAX, PARSED_ADDRESSES_MAX
 
 __all__ = ["IPV4_BITS", "IPV6_BITS", "AddressNumbers", "Block", "IpKeyer", "Networks", "canonical_ip", "read_block"]
 
@@ -216,6 +217,7 @@ def _by_shift(blocks: Iterable[IPv4Network | IPv6Network]) -> tuple[tuple[int, f
     return tuple((shift, frozenset(values)) for shift, values in sorted(grouped.items()))
 
 
+@lru_cache(maxsize=PARSED_ADDRESSES_MAX)
 def _parse(text: str) -> IPv4Address | IPv6Address:
     if len(text) > ADDRESS_CHARS_MAX:
         raise ValueError(f"an IP address has at most {ADDRESS_CHARS_MAX} characters, got {len(text)}")
