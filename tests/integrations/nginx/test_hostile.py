@@ -214,6 +214,18 @@ def test_http_2(doors: dict[str, Start], door: str) -> None:
     assert [answer.headers["X-RateLimit-Remaining"] for answer in answers] == ["1", "0", "0"]
 
 
+@DOORS
+def test_as_many_limits_as_there_may_be(doors: dict[str, Start], door: str) -> None:
+    """An answer that names 64 limits with long names is a decision like any other."""
+    names = [f"{'long-' * 11}{number}" for number in range(64)]
+    rules = "".join(
+        f"  - {{name: {name}, match: {{path: /x}}, per: [ip], quota: {index + 2}/hour}}\n"
+        for index, name in enumerate(names)
+    )
+    nginx, _ = doors[door](f"{TRUSTED}rules:\n{rules}", "--headers", "x-ratelimit,ietf")
+    assert [nginx.get(path).status_code for path in ("/x", "/%78", "/x", "/%78")] == [200, 200, 429, 429], nginx.log()
+
+
 def test_denied_by_nginx_itself(asking: Start) -> None:
     """What nginx denies by its own configuration stays 403: it is no decision that failed."""
     nginx, _ = asking(
