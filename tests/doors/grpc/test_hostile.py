@@ -182,8 +182,10 @@ async def test_calls_that_fail_are_no_attack(client: Any, message: bytes) -> Non
     assert (await client.call(RATE_LIMIT, message)).code == "OK"
 
 
-async def test_mutilated_streams(door: Any, message: bytes) -> None:
+@pytest.mark.parametrize("engine", ["ngh2", "grpcio"])
+async def test_mutilated_streams(start_door: Start, message: bytes, engine: str) -> None:
     """Real traffic with bytes changed, removed and put in ends in an answer or an end, never in a fault of ours."""
+    door = await start_door(engine=engine)
     dice = random.Random(20_261_130)
     body = b"\0" + len(message).to_bytes(4, "big") + message
     head = HEAD.replace(b"\x84", b"\x44" + bytes((len(RATE_LIMIT),)) + RATE_LIMIT.encode())
