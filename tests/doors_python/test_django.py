@@ -160,6 +160,23 @@ def test_a_view_that_is_not_blocked(django_site: Site, by_rules: Make) -> None:
     assert not any("Retry-After" in answer for answer in answers)
 
 
+def test_a_view_that_is_not_blocked_is_charged_by_all_others(django_site: Site, by_quota: Make) -> None:
+    """A limit that lets its requests pass switches off no other: neither the site's rules nor limits above and below it."""
+    soft, hard = ratelimit("1/minute", block=False), ratelimit("3/minute")
+
+    def said(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(str(request.rate_limit.allowed), status=404)
+
+    urls = [path("site/", soft(said)), path("above/", soft(hard(said))), path("below/", hard(soft(said)))]
+    client = django_site(urls, SLUICEGATE={"LIMITER": by_quota("3/minute")})
+    for number, url in enumerate(("/site/", "/above/", "/below/")):
+        answers = [client.get(url, REMOTE_ADDR=f"192.0.2.{number}") for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [404, 404, 404, 429]
+        assert [answer.content for answer in answers[:3]] == [b"True", b"False", b"False"]
+        assert ["Retry-After" in answer for answer in answers] == [False, False, False, True]
+        assert answers[3]["Retry-After"] == answers[3]["X-RateLimit-Reset"] == "20"
+
+
 def test_class_based_views(django_site: Site) -> None:
     """P84: class-based views are limited by route, so two of them never share a group."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -375,6 +376,35 @@ async def test_a_refusal_that_the_application_answers_itself(by_quota: Make, ask
     assert "Retry-After" not in old.headers
     assert old.headers["X-RateLimit-Policy"].startswith("expensive;")
     assert old.headers["X-RateLimit-Remaining"] == "0"
+
+
+async def test_a_request_that_is_served_all_the_same_is_charged(by_quota: Make, statuses: Statuses) -> None:
+    """An endpoint that catches a refusal does not get its clients around the other limits; one that answers a refusal costs nothing."""
+
+    @limit("1/minute", per=[])
+    async def expensive() -> None: ...
+
+    @limit("4/minute", per=[], name="after", shared=True)
+    async def after() -> None: ...
+
+    async def served(request: Request) -> Response:
+        with contextlib.suppress(RateLimited):
+            await expensive()
+        await after()
+        return PlainTextResponse("served")
+
+    async def refused(request: Request) -> Response:
+        try:
+            await expensive()
+        except RateLimited:
+            return PlainTextResponse("no", status_code=403)
+        return PlainTextResponse("yes")
+
+    app = Starlette(routes=[Route("/served", served), Route("/refused", refused)])
+    app.add_middleware(RateLimitMiddleware, limiter=by_quota("6/minute"))
+    assert await statuses(app, ["/served"] * 5) == [200, 200, 200, 200, 429]
+    assert await statuses(app, ["/refused"] * 5) == [200, 403, 403, 403, 403]
+    assert await statuses(app, ["/nothing"] * 2) == [404, 429]
 
 
 async def test_a_foreign_rate_limited_is_not_answered(by_quota: Make, ask: Ask) -> None:

@@ -62,11 +62,10 @@ class Dependency:
         if found is not None and found[1] is limits:
             door, known, _ = found
             if door.door.switched_on(self.declared):
-                await door.admit_declared(known, self.declared, scope, connection)
-            if not known.allowed:
-                refused = known.decision
-                assert refused is not None
-                raise RateLimited(refused, refused.rule, _retry_after_s(refused))
+                own = await door.admit_declared(known, self.declared, scope, connection)
+                if not own.allowed:
+                    refused = known.decision or own
+                    raise RateLimited(refused, refused.rule, _retry_after_s(refused))
             return known
         if limits is None:
             limits = self._alone.begin(scope)

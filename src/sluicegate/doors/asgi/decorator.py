@@ -12,6 +12,7 @@ from sluicegate.clock import US_PER_S
 from sluicegate.doors.asgi.middleware import Current, current
 from sluicegate.doors.web.callables import described, is_async, on_event_loop, require_plain
 from sluicegate.doors.web.declared import Limit, stack
+from sluicegate.doors.web.request import Refusal
 from sluicegate.errors import ConfigurationError, RateLimited
 from sluicegate.limiter.decision import Decision
 
@@ -51,7 +52,7 @@ def _limit_coroutine(mine: Limit, function: Callable[..., Any]) -> Callable[...,
     async def limited(*args: Any, **kwargs: Any) -> Any:
         door, limits, scope = _required(function)
         if door.door.switched_on(mine):
-            _admit(await door.admit_declared(limits, mine, scope, scope))
+            _admit(await door.admit_declared(limits, mine, scope, scope, Refusal.RAISED))
         return await function(*args, **kwargs)
 
     return limited
@@ -63,7 +64,7 @@ def _limit_function(mine: Limit, function: Callable[P, R]) -> Callable[P, R]:
         door, limits, scope = _required(function)
         if door.door.switched_on(mine):
             facts = door.with_route(limits, scope)
-            asked = door.door.declared(limits, mine, facts, scope)
+            asked = door.door.declared(limits, mine, facts, scope)._replace(refusal=Refusal.RAISED)
             _admit(door.holder.admit(limits, asked, may_wait=not on_event_loop()))
         return function(*args, **kwargs)
 

@@ -1,7 +1,8 @@
 """One request and its answer: ``send`` and ``receive`` as the application gets them, and how the door itself answers.
 
 Both exchanges offer the same: ``send``, ``receive``, ``begun`` (the answer has begun, so it can no longer be another one), ``dropped``
-(the application's answer was an error of its own making, and is to be replaced), ``answer`` (the door's reply) and ``delegate``
+(the application's answer was an error of its own making, and is to be replaced), ``refused`` (a limit told the application of a refusal,
+and what it answered was one), ``answer`` (the door's reply) and ``delegate``
 (an application's reply).
 """
 
@@ -19,6 +20,8 @@ __all__ = ["Exchange", "HttpExchange", "SocketExchange"]
 
 _HTTP_RESPONSE = "websocket.http.response"
 _POLICY_VIOLATION = 1008
+_REFUSALS = 400
+"""The least status of an answer that did not serve the request."""
 _SERVER_ERROR = 500
 
 
@@ -29,6 +32,7 @@ class Exchange(Protocol):
     scope: Scope
     begun: bool
     dropped: bool
+    refused: bool
 
     async def send(self, message: Message, /) -> None: ...
     @property
@@ -44,7 +48,7 @@ class HttpExchange:
     it comes here, that answer is dropped.
     """
 
-    __slots__ = ("_answering", "_door", "_send", "begun", "dropped", "limits", "receive", "scope")
+    __slots__ = ("_answering", "_door", "_send", "begun", "dropped", "limits", "receive", "refused", "scope")
 
     def __init__(self, door: Door, limits: RequestLimits, scope: Scope, receive: Receive, send: Send) -> None:
         self._door = door
@@ -55,6 +59,7 @@ class HttpExchange:
         self._answering = False
         self.begun = False
         self.dropped = False
+        self.refused = False
 
     async def send(self, message: Message, /) -> None:
         if message["type"] == "http.response.start":
@@ -63,6 +68,7 @@ class HttpExchange:
                 self.dropped = True
                 return
             self.begun = True
+            self.refused = self.limits.refused is not None and message["status"] >= _REFUSALS
             message = headed(self._door, self.limits, message)
         elif self.dropped:
             return
@@ -100,6 +106,7 @@ class SocketExchange:
         "begun",
         "dropped",
         "limits",
+        "refused",
         "scope",
     )
 
@@ -122,6 +129,7 @@ class SocketExchange:
         self.scope = scope
         self.begun = False
         self.dropped = False
+        self.refused = False
 
     async def send(self, message: Message, /) -> None:
         if self._closed:
@@ -129,6 +137,8 @@ class SocketExchange:
             return
         if message["type"] in {"websocket.accept", "websocket.http.response.start"}:
             message = headed(self._door, self.limits, message)
+        if not self.begun:
+            self.refused = self.limits.refused is not None and message["type"] != "websocket.accept"
         self.begun = True
         await self._send(message)
 

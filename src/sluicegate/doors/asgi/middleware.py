@@ -17,7 +17,7 @@ from sluicegate.doors.web.callables import answering, awaited, require_function,
 from sluicegate.doors.web.declared import Limit
 from sluicegate.doors.web.door import Asked, Door
 from sluicegate.doors.web.hold import Holder
-from sluicegate.doors.web.request import RequestLimits
+from sluicegate.doors.web.request import Refusal, RequestLimits
 from sluicegate.doors.web.routes import RouteTables
 from sluicegate.errors import ConfigurationError, InvalidRequest, RateLimited
 from sluicegate.limiter.decision import Decision
@@ -127,6 +127,8 @@ class RateLimitMiddleware:
             await self.app(exchange.scope, exchange.receive, exchange.send)
             if exchange.dropped:
                 await self._refuse(exchange)
+            elif exchange.refused:
+                await exchange.limits.settle()
         except Exception as error:
             # A limit beside a route refused. Somebody else's error, or one after the answer began, is not ours to tell.
             if exchange.begun or not _is_ours(error, exchange.limits):
@@ -150,12 +152,17 @@ class RateLimitMiddleware:
             decision = limits.decide(*asked)
         return await self.holder.hold(limits, asked, decision) if decision.delay_us else decision
 
-    async def admit_declared(self, limits: RequestLimits, limit: Limit, scope: Scope, request: Any) -> Decision:
+    async def admit_declared(
+        self, limits: RequestLimits, limit: Limit, scope: Scope, request: Any, refusal: Refusal = Refusal.FINAL
+    ) -> Decision:
         """Decide a limit beside a route. ``request``: what its functions get."""
         facts = self.with_route(limits, scope)
-        if not limit.plain:
-            return await self.admit(limits, await self.door.adeclared(limits, limit, facts, request))
-        asked = self.door.declared(limits, limit, facts, request)
+        if limit.plain:
+            asked = self.door.declared(limits, limit, facts, request)
+        else:
+            asked = await self.door.adeclared(limits, limit, facts, request)
+        if refusal is not Refusal.FINAL:
+            asked = asked._replace(refusal=refusal)
         if asked.limiter.waits:
             return await self.admit(limits, asked)
         decision = limits.decide(*asked)
@@ -166,6 +173,7 @@ class RateLimitMiddleware:
             assert exchange.limits.invalid is not None
             await exchange.answer(bad_request(exchange.limits.invalid))
             return
+        await exchange.limits.settle()
         if self._on_refused is not None:
             own = answering(await awaited(self._on_refused(exchange.scope, exchange.limits)))
             if own is not None:

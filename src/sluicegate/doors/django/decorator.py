@@ -17,7 +17,7 @@ from sluicegate.doors.django.gate import aadmit, admit, arefusal, refusal
 from sluicegate.doors.django.translate import limits_of, session_user, with_route, with_user, write_headers
 from sluicegate.doors.web.callables import awaited, described, is_async, no_awaitable, require_plain, require_target
 from sluicegate.doors.web.declared import Limit, Stacked, limits_on, stack
-from sluicegate.doors.web.request import RequestLimits
+from sluicegate.doors.web.request import Refusal, RequestLimits
 from sluicegate.errors import ConfigurationError
 
 __all__ = ["ratelimit"]
@@ -88,9 +88,10 @@ def _limit_view(limit: Limit, view: Callable[..., Any], *, block: bool) -> Calla
         limits = _limits(conf, limit, request)
         if "user" in limit.per:
             with_user(limits, no_awaitable("user", session_user(request)))
-        response = admit(conf, limits, conf.door.declared(limits, limit, limits.facts, request))
+        asked = conf.door.declared(limits, limit, limits.facts, request)
+        response = admit(conf, limits, asked if block else asked._replace(refusal=Refusal.NOTED))
         if response is None:
-            refused = block and not limits.allowed
+            refused = limits.refused is not None
             response = refusal(conf, request, limits) if refused else view(request, *args, **kwargs)
         return _headed(conf, limits, response)
 
@@ -106,9 +107,10 @@ def _limit_coroutine(limit: Limit, view: Callable[..., Any], *, block: bool) -> 
         limits = _limits(conf, limit, request)
         if "user" in limit.per:
             with_user(limits, await awaited(session_user(request)))
-        response = await aadmit(conf, limits, await conf.door.adeclared(limits, limit, limits.facts, request))
+        asked = await conf.door.adeclared(limits, limit, limits.facts, request)
+        response = await aadmit(conf, limits, asked if block else asked._replace(refusal=Refusal.NOTED))
         if response is None:
-            refused = block and not limits.allowed
+            refused = limits.refused is not None
             response = await arefusal(conf, request, limits) if refused else await view(request, *args, **kwargs)
         return _headed(conf, limits, response)
 

@@ -48,7 +48,8 @@ class RateLimitMiddleware:
         asked = conf.door.base(limits.facts, request)
         response = None if asked is None else admit(conf, limits, _noted(limits, asked))
         if response is None:
-            response = self.get_response(request) if limits.allowed else refusal(conf, request, limits)
+            served = limits.refused is None
+            response = self.get_response(request) if served else refusal(conf, request, limits)
         write_headers(conf.door, limits, response)
         return response
 
@@ -58,7 +59,8 @@ class RateLimitMiddleware:
         asked = await conf.door.abase(limits.facts, request)
         response = None if asked is None else await aadmit(conf, limits, _noted(limits, asked))
         if response is None:
-            response = await self.get_response(request) if limits.allowed else await arefusal(conf, request, limits)
+            served = limits.refused is None
+            response = await self.get_response(request) if served else await arefusal(conf, request, limits)
         write_headers(conf.door, limits, response)
         return response
 

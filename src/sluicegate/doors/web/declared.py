@@ -44,7 +44,7 @@ _NAME_CHARS_MAX: Final = 56
 class Limit:
     """A quota for one route, or for all that share it.
 
-    ``quota``: as in a rules file (``"100/minute"``, ``"10/second; 1000/day"``). ``per``: dimensions, as in a rules file; ``key``: a
+    ``quota``: as in a rules file (``"100/minute"``, ``"10/second; 1000/day"``). ``per``: dimensions, as in a rules file; none: all clients together; ``key``: a
     function of the request that gives the key instead, which may be a coroutine function where the door can await it. Where the
     key or a dimension is unknown (None or an empty text) ``on_missing`` says what happens: ``ip`` counts by address,
     ``skip`` lets the request pass this limit, ``deny`` refuses it. ``name``: the rule's name in headers and decisions; where one is
@@ -117,7 +117,7 @@ class Limit:
                 raise ConfigurationError(f"methods: {method!r:.64} is no method")
         self.limiter = limiter
         self._options: dict[str, object] = {"algorithm": algorithm, "on_store_failure": on_store_failure}
-        if "ip" not in self.per:
+        if self.per and "ip" not in self.per:
             self._options["on_missing"] = on_missing
         if isinstance(cost, int) and cost != 1:
             self._options["cost"] = cost
@@ -148,7 +148,9 @@ class Limit:
     def rules(self, name: str) -> RuleSet:
         """The one rule this limit stands for."""
         per = [*self.per, *(() if self.shared else ("endpoint",))]
-        rule: dict[str, object] = {"name": name, "per": per, "quota": self.quota, **self._options}
+        rule: dict[str, object] = {"name": name, "quota": self.quota, **self._options}
+        if per:
+            rule["per"] = per
         if self.methods:
             rule["match"] = {"methods": list(self.methods)}
         # JSON is YAML: the limit is read, checked and refused as a rules file is.

@@ -21,7 +21,7 @@ from sluicegate.doors.headers import RateHeaders, seconds_up
 from sluicegate.doors.refusals import Reply, delayed, refusal, respond_of
 from sluicegate.doors.web.callables import awaited, no_awaitable, require_function, require_plain
 from sluicegate.doors.web.declared import Limit
-from sluicegate.doors.web.request import RequestLimits
+from sluicegate.doors.web.request import Refusal, RequestLimits
 from sluicegate.doors.web.workers import WorkersWarning
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.decision import Decision
@@ -52,6 +52,7 @@ class Asked(NamedTuple):
     limiter: Limiter
     what: FactsOrKey
     cost: int
+    refusal: Refusal = Refusal.FINAL
 
 
 class Door:
@@ -231,13 +232,15 @@ class Door:
     def items(self, limits: RequestLimits, status: int) -> list[tuple[str, str]]:
         """The rate headers for an answer with this status; on a refusal with Retry-After.
 
-        An application that catches a refusal and succeeds all the same has refused nothing: below 300 there is no Retry-After.
+        An application that catches a refusal and succeeds all the same has refused nothing: below 300 there is no Retry-After, and none
+        where no limit has stopped the request.
         """
         decision = self.told(limits)
         if decision is None:
             return []
         found = self.headers.items(decision, self.limiter.clock.now_us() if self.headers.needs_now else 0)
-        return found if status >= _TOLD_TO_WAIT else [pair for pair in found if pair[0] != "Retry-After"]
+        wait = limits.refused is not None and status >= _TOLD_TO_WAIT
+        return found if wait else [pair for pair in found if pair[0] != "Retry-After"]
 
     def replaced(self, limits: RequestLimits) -> frozenset[str]:
         """The fields, in lower case, that an answer with our fields must not have from somebody else."""
@@ -261,7 +264,8 @@ class Door:
                 fixed[1],
             ]
         found = _pairs(self.headers.block(decision, self.limiter.clock.now_us() if self.headers.needs_now else 0))
-        return found if status >= _TOLD_TO_WAIT else [pair for pair in found if pair[0] != b"retry-after"]
+        wait = limits.refused is not None and status >= _TOLD_TO_WAIT
+        return found if wait else [pair for pair in found if pair[0] != b"retry-after"]
 
     def _prepare_raw(self, key: tuple[str, int, int, str]) -> tuple[_RawPair, _RawPair]:
         """The two fields of a rule that never change, as ``RateHeaders`` writes them."""

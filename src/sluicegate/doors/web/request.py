@@ -1,9 +1,12 @@
 """All that was decided for one request.
 
 A request may meet several gates: middleware, decorators, dependencies, throttles. They share one ``RequestLimits``, which keeps
-two promises. Each rule is charged once, however many gates name it. And a request that one gate refuses is charged nothing:
-what earlier gates charged is given back, and later ones only look. Between the charge and its return others may have been
+two promises. Each rule is charged once, however many gates name it. And a request that is refused is charged nothing: what
+earlier gates charged is given back, and later ones only look. Between the charge and its return others may have been
 refused; never has anybody been admitted above a limit.
+
+A gate may also leave it to the application what becomes of a request (``Refusal``). Such a request is charged by all other gates
+until it is known to be refused, or a limit that does not stop requests would switch off those that do.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from enum import Enum
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,7 +30,7 @@ from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity.resolver import Headers
 from sluicegate.stores.base import AsyncStore, Receipt
 
-__all__ = ["NOTHING_SEEN", "RequestLimits", "Seen", "merge"]
+__all__ = ["NOTHING_SEEN", "Refusal", "RequestLimits", "Seen", "merge"]
 
 
 class Seen(NamedTuple):
@@ -38,6 +42,17 @@ class Seen(NamedTuple):
 
 NOTHING_SEEN: Final = Seen((), "")
 """Of a request that is not from a server."""
+
+
+class Refusal(Enum):
+    """What a refusal of a gate means."""
+
+    FINAL = "final"
+    """The request is refused: its charges go back, and later gates only look."""
+    RAISED = "raised"
+    """The application is told by an exception and may go on; ``settle`` says when the request is refused after all."""
+    NOTED = "noted"
+    """The request goes on, and the application may look at what was decided."""
 
 
 class RequestLimits:
@@ -54,7 +69,9 @@ class RequestLimits:
         "_claims",
         "_merged",
         "_names",
+        "_noted",
         "_pathless",
+        "_settled",
         "_turn",
         "_waited_for",
         "decisions",
@@ -84,6 +101,10 @@ class RequestLimits:
         self._charged: list[tuple[Limiter, Decision]] = []
         self._merged: Decision | None = None
         self._claims: dict[object, Limit] = {}
+        self._noted: list[Decision] = []
+        """Refusals that did not stop the request."""
+        self._settled = False
+        """Whether the request is refused for good, so that nothing more is charged."""
         self._turn: asyncio.Lock | None = None
         """Held while a coroutine decides: what tasks of one request ask at once is decided one after the other."""
         self._names: dict[Limit, str] = {}
@@ -99,6 +120,9 @@ class RequestLimits:
         It describes the first rule that refused, or else the one nearest exhaustion.
         """
         decisions = self.decisions
+        if self._noted and self.refused is not None:
+            # Who is refused by others is not kept waiting by a limit that would have let it pass.
+            decisions = [decision for decision in decisions if not any(decision is noted for noted in self._noted)]
         if len(decisions) < 2:
             return decisions[0] if decisions else None
         merged = self._merged
@@ -116,8 +140,8 @@ class RequestLimits:
 
     @property
     def allowed(self) -> bool:
-        """Whether nothing has refused so far."""
-        return self.refused is None
+        """Whether nothing has refused so far, also not a limit that lets its requests pass."""
+        return self.refused is None and not self._noted
 
     @property
     def rule(self) -> str | None:
@@ -172,7 +196,9 @@ class RequestLimits:
 
     # ------------------------------------------------------------------ what gates do
 
-    def decide(self, owner: object, limiter: Limiter, what: FactsOrKey, cost: int = 1) -> Decision:
+    def decide(
+        self, owner: object, limiter: Limiter, what: FactsOrKey, cost: int = 1, refusal: Refusal = Refusal.FINAL
+    ) -> Decision:
         """Decide for a gate, unless ``owner`` (a rule set or limit) has been decided for this request already.
 
         Raises InvalidRequest as ``Limiter.check`` does.
@@ -180,16 +206,19 @@ class RequestLimits:
         known = self._by_owner.get(owner)
         if known is not None:
             return known
+        peek = self._settled
         try:
-            decision = limiter.check(what, cost, peek=self.refused is not None)
+            decision = limiter.check(what, cost, peek=peek)
         except InvalidRequest as error:
             self.invalid = error
             raise
-        if self._note(owner, limiter, decision):
+        if self._note(owner, limiter, decision, refusal, charged=not peek):
             self.refund()
         return decision
 
-    async def adecide(self, owner: object, limiter: Limiter, what: FactsOrKey, cost: int = 1) -> Decision:
+    async def adecide(
+        self, owner: object, limiter: Limiter, what: FactsOrKey, cost: int = 1, refusal: Refusal = Refusal.FINAL
+    ) -> Decision:
         """``decide`` for coroutines, which tasks of one request may call at the same time."""
         if self._turn is None:
             self._turn = asyncio.Lock()
@@ -197,14 +226,21 @@ class RequestLimits:
             known = self._by_owner.get(owner)
             if known is not None:
                 return known
+            peek = self._settled
             try:
-                decision = await limiter.acheck(what, cost, peek=self.refused is not None)
+                decision = await limiter.acheck(what, cost, peek=peek)
             except InvalidRequest as error:
                 self.invalid = error
                 raise
-            if self._note(owner, limiter, decision):
+            if self._note(owner, limiter, decision, refusal, charged=not peek):
                 await self.arefund()
             return decision
+
+    async def settle(self) -> None:
+        """Note that the request is refused, as a gate has told the application: its charges go back, and nothing more is charged."""
+        if not self._settled:
+            self._settled = True
+            await self.arefund()
 
     def is_first_wait(self, decision: Decision) -> bool:
         """Whether the request is still to be held for a decision. True once: gates that meet the same decision wait for it once."""
@@ -251,20 +287,24 @@ class RequestLimits:
         self._by_owner[owner] = self.decisions[self.decisions.index(allowed)] = decision
         self._merged = self.told = None
         self.refused = (limiter, decision)
+        self._settled = True
         return decision
 
-    def _note(self, owner: object, limiter: Limiter, decision: Decision) -> bool:
-        """Keep a decision; whether charges are to be given back because of it."""
+    def _note(self, owner: object, limiter: Limiter, decision: Decision, refusal: Refusal, *, charged: bool) -> bool:
+        """Keep a decision; whether charges are to be given back because of it. ``charged``: it was more than a look."""
         self._by_owner[owner] = decision
         self.decisions.append(decision)
         self._merged = self.told = None
-        if self.refused is not None:
-            return False
         if decision.allowed:
-            self._charged.append((limiter, decision))
-            return False
-        self.refused = (limiter, decision)
-        return bool(self._charged)
+            if charged:
+                self._charged.append((limiter, decision))
+        elif refusal is Refusal.NOTED:
+            self._noted.append(decision)
+        else:
+            self._settled = self._settled or refusal is Refusal.FINAL
+            if self.refused is None:
+                self.refused = (limiter, decision)
+        return self._settled and bool(self._charged)
 
     def _take_charges(self) -> list[tuple[Limiter, tuple[Receipt, ...]]]:
         charged, self._charged = self._charged, []
