@@ -232,9 +232,10 @@ def test_a_new_address_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text, key and membership of a new address are worked out from one parse of it."""
     parsed: list[str] = []
     parse = ipaddress.ip_address
+    networks = Networks.parse(["2001:db8:77::/48"])
     monkeypatch.setattr(addresses, "ip_address", lambda text: parsed.append(text) or parse(text))
     new = "2001:db8:77:1::1"
     assert canonical_ip(new) == new
     assert IpKeyer().key(new) == "2001:db8:77:1::/64"
-    assert Networks(["2001:db8:77::/48"]).contains(new)
+    assert networks.contains(new)
     assert parsed == [new]
