@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -271,6 +272,34 @@ def test_redirects_inside(front: Start, say: Start) -> None:
     ):
         assert say(nginx, sent)[0].status in {400, 414}, sent
     assert "sluicegate: a fault" not in nginx.log()
+
+
+def test_streams_of_one_connection(front: Start) -> None:
+    """Requests that share a connection of HTTP/2, and come to another location at the same time, are charged once each."""
+    page = "location / {\n        error_page 502 /sorry;"
+    nginx, _ = front(EVERYTHING, edits={"location / {": page})
+    nginx.rewrite(lambda text: text.replace(f"listen 127.0.0.1:{nginx.port};", f"listen 127.0.0.1:{nginx.port} http2;"))
+
+    async def ask() -> list[int]:
+        async with httpx.AsyncClient(http1=False, http2=True, timeout=20, trust_env=False) as client:
+            await client.get(f"http://127.0.0.1:{nginx.port}/", headers={"X-Real-IP": "203.0.113.10"})
+            asking = [
+                client.get(f"http://127.0.0.1:{nginx.port}/broken", headers={"X-Real-IP": "203.0.113.9"})
+                for _ in range(20)
+            ]
+            return [answer.status_code for answer in await asyncio.gather(*asking)]
+
+    assert asyncio.run(ask()) == [502] * 20
+    nginx.rewrite(lambda text: text.replace(" http2;", ";"))
+    assert nginx.get("/").headers["X-RateLimit-Remaining"] == "29", nginx.log()
+
+
+@DOORS
+def test_a_condition_in_the_location(doors: dict[str, Start], door: str) -> None:
+    """Where an ``if`` of the location holds, the request is limited all the same, with the fields."""
+    nginx, _ = doors[door](LOGIN, edits={"location / {": "location / {\n        if ($arg_x) { set $seen yes; }"})
+    answers = [nginx.get(target) for target in ("/login?x=1", "/login", "/login?x=1")]
+    assert [answer.headers.get_list("X-RateLimit-Remaining") for answer in answers] == [["49"], ["48"], ["47"]]
 
 
 class Upgrading:
