@@ -15,6 +15,7 @@ __all__ = [
     "described",
     "is_async",
     "no_awaitable",
+    "on_event_loop",
     "require_function",
     "require_plain",
     "require_target",
