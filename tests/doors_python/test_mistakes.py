@@ -56,7 +56,7 @@ def test_settings_of_the_wsgi_middleware(by_quota: Make, options: dict[str, Any]
         WsgiMiddleware(lambda environ, start: [], by_quota("1/minute"), **options)
 
 
-@pytest.mark.parametrize("options", [*WRONG, {"default": 5}, {"limiter": "memory://"}])
+@pytest.mark.parametrize("options", [*WRONG, {"default": 5}, {"limiter": "memory://"}, {"per": "usr"}])
 def test_settings_of_the_flask_extension(by_quota: Make, options: dict[str, Any]) -> None:
     """A setting of the wrong kind is an error at construction that names it."""
     with pytest.raises(ConfigurationError, match=next(iter(options))):

@@ -89,6 +89,7 @@ class RateLimit:
             random=random,
         )
         self._whose: dict[str, Any] = {"per": per} if key is None else {"key": key}
+        Limit("1/second", **self._whose)  # wrong dimensions are told here, not at the first limit
         quotas = texts("default", default)
         names = ("default", *(f"default-{number}" for number in range(2, len(quotas) + 1)))
         self._defaults = tuple(
