@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,10 @@ from starlette.websockets import WebSocketDisconnect
 
 from sluicegate.clock import ManualClock
 from sluicegate.doors.asgi import Limit, RateLimitMiddleware
+from sluicegate.doors.asgi import limit as decorated
 from sluicegate.doors.fastapi import limit
 from sluicegate.doors.web.hold import Holder
+from sluicegate.errors import RateLimited
 from sluicegate.limiter.limiter import Limiter
 
 Make = Callable[..., Limiter]
@@ -140,6 +143,27 @@ async def test_messages_per_key(by_quota: Make, wire: Any) -> None:
         socket = wire(path, "websocket", said("x"))
         await socket.run(app)
         assert socket.kinds.count("websocket.send") == expected
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_limit_that_refuses_on_an_open_connection_closes_it(by_quota: Make, wire: Any, ended: bool) -> None:
+    """After the handshake a refusal can only close the connection, with 1008; on one that the application has closed it is an error."""
+
+    @decorated("1/minute")
+    async def expensive() -> None: ...
+
+    async def endpoint(socket: WebSocket) -> None:
+        await socket.accept()
+        if ended:
+            await socket.close(1000)
+        await expensive()
+
+    app = RateLimitMiddleware(Starlette(routes=[WebSocketRoute("/ws", endpoint)]), by_quota("50/minute"))
+    first, second = wire("/ws", "websocket", said()), wire("/ws", "websocket", said())
+    await first.run(app)
+    with pytest.raises(RateLimited) if ended else contextlib.nullcontext():
+        await second.run(app)
+    assert (second.kinds, second.sent[-1]["code"]) == (["websocket.accept", "websocket.close"], 1000 if ended else 1008)
 
 
 async def test_an_application_that_still_sends_is_not_heard(by_quota: Make, wire: Any) -> None:

@@ -2,7 +2,7 @@
 
 Both exchanges offer the same: ``send``, ``receive``, ``begun`` (the answer has begun, so it can no longer be another one), ``dropped``
 (the application's answer was an error of its own making, and is to be replaced), ``refused`` (a limit told the application of a refusal,
-and what it answered was one), ``answer`` (the door's reply) and ``delegate``
+and what it answered was one), ``answer`` (the door's reply), ``stop`` (end what has begun; False where its client could not be told) and ``delegate``
 (an application's reply).
 """
 
@@ -38,6 +38,7 @@ class Exchange(Protocol):
     @property
     def receive(self) -> Receive: ...
     async def answer(self, reply: Reply) -> None: ...
+    async def stop(self) -> bool: ...
     async def delegate(self, app: App) -> None: ...
 
 
@@ -82,6 +83,9 @@ class HttpExchange:
         body = b"" if self.scope["method"] == "HEAD" else reply.body
         await self._send({"type": "http.response.body", "body": body})
 
+    async def stop(self) -> bool:
+        return False
+
     async def delegate(self, app: App) -> None:
         self._answering = True
         self.dropped = False
@@ -101,6 +105,7 @@ class SocketExchange:
         "_closed",
         "_connected",
         "_door",
+        "_open",
         "_receive",
         "_send",
         "begun",
@@ -125,6 +130,7 @@ class SocketExchange:
         self._admits = admits
         self._connected = False
         self._closed = False
+        self._open = False
         self.limits = limits
         self.scope = scope
         self.begun = False
@@ -140,6 +146,7 @@ class SocketExchange:
         if not self.begun:
             self.refused = self.limits.refused is not None and message["type"] != "websocket.accept"
         self.begun = True
+        self._open = message["type"] in {"websocket.accept", "websocket.send"}
         await self._send(message)
 
     async def receive(self) -> Message:
@@ -161,6 +168,13 @@ class SocketExchange:
         await self.send({"type": f"{_HTTP_RESPONSE}.start", "status": reply.status, "headers": _entity(reply)})
         await self._send({"type": f"{_HTTP_RESPONSE}.body", "body": reply.body})
 
+    async def stop(self) -> bool:
+        """A connection that the application has accepted, and not closed, is closed with 1008."""
+        if not self._open:
+            return False
+        await self._close()
+        return True
+
     async def delegate(self, app: App) -> None:
         """Without the extension an application could not answer over HTTP; the handshake is closed then."""
         if _HTTP_RESPONSE not in (self.scope.get("extensions") or {}):
@@ -176,7 +190,7 @@ class SocketExchange:
             self._connected = True
 
     async def _close(self) -> None:
-        self._closed = True
+        self._closed, self._open = True, False
         await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": "rate limit exceeded"})
 
 

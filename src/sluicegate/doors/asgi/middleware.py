@@ -130,10 +130,13 @@ class RateLimitMiddleware:
             elif exchange.refused:
                 await exchange.limits.settle()
         except Exception as error:
-            # A limit beside a route refused. Somebody else's error, or one after the answer began, is not ours to tell.
-            if exchange.begun or not _is_ours(error, exchange.limits):
+            # A limit beside a route refused. Somebody else's error, or one after an HTTP answer began, is not ours to tell.
+            if not _is_ours(error, exchange.limits):
                 raise
-            await self._refuse(exchange)
+            if not exchange.begun:
+                await self._refuse(exchange)
+            elif not await exchange.stop():
+                raise
         finally:
             current.reset(token)
 
