@@ -19,6 +19,7 @@ __all__ = [
     "GRPC_NOTICE_S",
     "GRPC_OVERRIDES_MAX",
     "GRPC_PENDING_BYTES_MAX",
+    "GRPC_SERVICE_CHARS_MAX",
     "GRPC_STREAMS_MAX",
     "GRPC_TEXTS_MAX",
     "GRPC_WATCHES_MAX",
@@ -56,6 +57,9 @@ GRPC_STREAMS_MAX: Final = 1_024
 
 # gRPC door: health watches at once, of all connections of a process. A client has one for each of its connections; each is looked after now and then.
 GRPC_WATCHES_MAX: Final = 1_024
+
+# gRPC door: characters of a service's name in a health check that are looked at. The names that there are have at most 44; a watch keeps its own.
+GRPC_SERVICE_CHARS_MAX: Final = 128
 
 # gRPC door: bytes and fields of a request's header block, decoded. Envoy sends about 300 bytes in ten fields.
 GRPC_HEAD_BYTES_MAX: Final = 16_384

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import grpc
 
-from sluicegate.bounds import GRPC_WATCHES_MAX
+from sluicegate.bounds import GRPC_SERVICE_CHARS_MAX, GRPC_WATCHES_MAX
 from sluicegate.doors.grpc.calls import INTERNAL, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAUTHENTICATED, Route
 from sluicegate.doors.grpc.codec import NOT_SERVING, decode_health, encode_health
 from sluicegate.doors.grpc.reflection import add_reflection
@@ -158,7 +158,7 @@ class AioServer:
         """The status at once, and each one that it changes to; the last is NOT_SERVING, when the server ends."""
         counts = self._stats.calls["Watch"]
         try:
-            service = decode_health(message)
+            service = decode_health(message)[:GRPC_SERVICE_CHARS_MAX]
         except InvalidRequest as error:
             counts[INVALID_ARGUMENT] = counts.get(INVALID_ARGUMENT, 0) + 1
             await context.abort(_CODES[INVALID_ARGUMENT], str(error))

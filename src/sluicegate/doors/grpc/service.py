@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from sluicegate.algorithms.verdict import ALLOWED, Verdict
-from sluicegate.bounds import GRPC_MEMO_BYTES_MAX, GRPC_MEMO_MAX
+from sluicegate.bounds import GRPC_MEMO_BYTES_MAX, GRPC_MEMO_MAX, GRPC_SERVICE_CHARS_MAX
 from sluicegate.clock import Clock
 from sluicegate.doors.grpc.answers import Answers, Part
 from sluicegate.doors.grpc.calls import INTERNAL, NOT_FOUND, UNAVAILABLE, Call, Route
@@ -132,7 +132,7 @@ class Services:
         service = decode_health(message)
         status = self.health(service)
         if status == SERVICE_UNKNOWN:
-            call.fail(NOT_FOUND, f"no such service: {service[:128]!r}")
+            call.fail(NOT_FOUND, f"no such service: {service[:GRPC_SERVICE_CHARS_MAX]!r}")
             return
         call.answer(encode_health(status))
 

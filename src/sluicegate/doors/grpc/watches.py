@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol, cast
 
-from sluicegate.bounds import GRPC_WATCHES_MAX
+from sluicegate.bounds import GRPC_SERVICE_CHARS_MAX, GRPC_WATCHES_MAX
 from sluicegate.doors.grpc.calls import DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, Call
 from sluicegate.doors.grpc.codec import NOT_SERVING, decode_health, encode_health
 
@@ -46,39 +46,43 @@ class Watches:
 
     def begin(self, message: bytes, call: Call) -> None:
         """The handler of ``Watch``: the status at once. Raises InvalidRequest for a message that is none."""
-        service = decode_health(message)
+        service = decode_health(message)[:GRPC_SERVICE_CHARS_MAX]
         if len(self._told) >= GRPC_WATCHES_MAX:
             self.look()
         if len(self._told) >= GRPC_WATCHES_MAX:
             call.fail(RESOURCE_EXHAUSTED, f"at most {GRPC_WATCHES_MAX} watches at once")
             return
-        self._tell(cast("_OpenCall", call), service)
+        self._tell(cast("_OpenCall", call), service, self._health(service))
 
     def look(self) -> None:
         """Tell what has changed since the last look, end those whose time is over, forget those that are gone."""
         if not self._told:
             return
         now_s = asyncio.get_running_loop().time()
+        found: dict[str, int] = {}
         for call, (service, told) in tuple(self._told.items()):
             if now_s > call.deadline_s:
                 del self._told[call]
                 call.fail(DEADLINE_EXCEEDED, "the time to watch is over")
-            elif call.is_gone:
+                continue
+            if call.is_gone:
                 del self._told[call]
-            elif self._health(service) != told:
-                self._tell(call, service)
+                continue
+            if service not in found:
+                found[service] = self._health(service)
+            if found[service] != told:
+                self._tell(call, service, found[service])
 
     def end(self, calls: Iterable[Call], *, leaving: bool) -> None:
         """End those of these calls that watch, for their connection ends. ``leaving``: because the server does, which is told first."""
         for each in tuple(calls):
             call = cast("_OpenCall", each)
-            found = self._told.pop(call, None)
-            if found is not None:
-                if leaving and found[1] != NOT_SERVING:
+            last = self._told.pop(call, None)
+            if last is not None:
+                if leaving and last[1] != NOT_SERVING:
                     call.tell(encode_health(NOT_SERVING))
                 call.finish()
 
-    def _tell(self, call: _OpenCall, service: str) -> None:
-        status = self._health(service)
+    def _tell(self, call: _OpenCall, service: str, status: int) -> None:
         call.tell(encode_health(status))
         self._told[call] = service, status
