@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "API_BODY_BYTES_MAX",
+    "API_BODY_S_MAX",
+    "API_CONNECTIONS_MAX",
+    "API_HEAD_BYTES_MAX",
+    "API_HEAD_S_MAX",
+    "API_JSON_DEPTH_MAX",
+    "API_POLLS_MAX",
+    "API_REQUESTS_MAX",
     "AUDIT_DIFF_BYTES_MAX",
     "AUDIT_EXPORT_BATCH",
     "AUDIT_FAULTS_SHOWN",
@@ -14,7 +22,9 @@ __all__ = [
     "CONTROL_POLL_S",
     "CONTROL_STATEMENT_S_MAX",
     "CONTROL_TEXT_CHARS_MAX",
+    "FAILED_LOGINS_PER_MINUTE",
     "IMPORT_BATCH_LINES",
+    "IMPORT_BYTES_MAX",
     "IMPORT_FAULTS_SHOWN",
     "IMPORT_LINE_BYTES_MAX",
     "LOGIN_NOTE_ADDRESSES_MAX",
@@ -25,10 +35,14 @@ __all__ = [
     "PAGE_SIZE_MAX",
     "PAGE_TOKEN_CHARS_MAX",
     "PAUSES_MAX",
+    "POLL_WAIT_S_MAX",
+    "REPORT_BODY_BYTES_MAX",
+    "REQUEST_ID_CHARS_MAX",
     "REVISIONS_REMEMBERED",
     "TOKENS_MAX",
     "TOKEN_CHARS_MIN",
     "TOMBSTONES_KEPT",
+    "WRITES_PER_MINUTE",
 ]
 
 # Rows of one page. A request for more gets this many.
@@ -94,3 +108,36 @@ NODES_FLUSH_S: Final = 5
 
 # Changes of which is remembered when they were made, to tell how long a node has been behind.
 REVISIONS_REMEMBERED: Final = 1_000
+
+# Bytes of a JSON body of the API: a rule set at its bound, written with more space than as YAML. An import has its own bound, as it
+# is never held in memory: 4 million lines of 64 bytes. A report holds samples of requests besides what is kept of it.
+API_BODY_BYTES_MAX: Final = 4_194_304
+IMPORT_BYTES_MAX: Final = 268_435_456
+REPORT_BODY_BYTES_MAX: Final = 2_097_152
+
+# Levels of a JSON body. Rules have at most 16, within a rollout.
+API_JSON_DEPTH_MAX: Final = 32
+
+# Seconds without a byte of a body that is still to come, and for the head of a request. Slower clients are cut off.
+API_BODY_S_MAX: Final = 30
+API_HEAD_S_MAX: Final = 15
+
+# Bytes of the head of a request. Ours are a few hundred; browsers bring cookies.
+API_HEAD_BYTES_MAX: Final = 32_768
+
+# Connections of one listener, requests at work at the same time, and long polls that wait. A poll costs a few kilobytes; one too
+# many is answered at once, a request too many with 503.
+API_CONNECTIONS_MAX: Final = 16_384
+API_REQUESTS_MAX: Final = 256
+API_POLLS_MAX: Final = 10_000
+
+# Seconds a long poll may ask to wait. Proxies give up after a minute.
+POLL_WAIT_S_MAX: Final = 55
+
+# Characters of a request id that is kept; it stands in the audit trail.
+REQUEST_ID_CHARS_MAX: Final = 128
+
+# Wrong tokens per minute and address before they are refused unseen, and changes per minute and token. A fleet of pipelines stays
+# far below; a loop that has lost its way does not fill the audit trail.
+FAILED_LOGINS_PER_MINUTE: Final = 10
+WRITES_PER_MINUTE: Final = 120
