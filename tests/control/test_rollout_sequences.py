@@ -140,7 +140,8 @@ class Model:
             tried.state = "rolled_back"
 
     def _step(self, tried: Tried, share: int) -> None:
-        tried.share, tried.step_s, tried.counts = share, self.now_s, []
+        # It begins two seconds after it was asked for.
+        tried.share, tried.step_s, tried.counts = share, self.now_s + 2, []
 
 
 async def play(url: str, operations: list[tuple[Any, ...]]) -> list[Any]:

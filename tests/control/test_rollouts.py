@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sluicegate.bounds import ROLLOUT_AHEAD_US
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.control.audit import Audit
 from sluicegate.control.database import Database
@@ -166,8 +167,9 @@ async def test_a_schedule_goes_on_by_time(service: Service) -> None:
         {"basis_points": 10_000, "after_s": 1},
     ]
     made = await service.rollouts.create(EDITOR, wanted(basis_points=100, steps=steps))
-    assert (made.next_step, made.next_step_us) == (Step(1_000, 60), service.clock.now_us() + 60 * US_PER_S)
-    service.clock.advance(60 * US_PER_S - 1)
+    assert made.step_us == service.clock.now_us() + ROLLOUT_AHEAD_US
+    assert (made.next_step, made.next_step_us) == (Step(1_000, 60), made.step_us + 60 * US_PER_S)
+    service.clock.advance(ROLLOUT_AHEAD_US + 60 * US_PER_S - 1)
     await service.rollouts.tick()
     assert (await service.rollouts.get(1)).basis_points == 100
     service.clock.advance(1)
@@ -176,8 +178,8 @@ async def test_a_schedule_goes_on_by_time(service: Service) -> None:
     assert (await service.rollouts.get(1)).basis_points == 1_000
     service.clock.advance(30 * US_PER_S)
     moved = await service.rollouts.advance(EDITOR, 1, 6_000, reason="looks good")
-    assert moved.next_step_us == service.clock.now_us() + US_PER_S
-    service.clock.advance(US_PER_S)
+    assert moved.next_step_us == service.clock.now_us() + ROLLOUT_AHEAD_US + US_PER_S
+    service.clock.advance(ROLLOUT_AHEAD_US + US_PER_S)
     await service.rollouts.tick()
     done = await service.rollouts.get(1)
     assert (done.basis_points, done.next_step, done.state) == (10_000, None, RolloutState.RUNNING)
@@ -186,6 +188,27 @@ async def test_a_schedule_goes_on_by_time(service: Service) -> None:
         "ann",
         "schedule",
     ]
+
+
+async def test_a_step_is_told_ahead(service: Service) -> None:
+    """Nodes are told a moment at which a step begins, and the share until then; steps in quick succession go on from the share in force."""
+    made = await service.rollouts.create(EDITOR, wanted(basis_points=100))
+    begun_us = service.clock.now_us()
+    told = await service.candidate()
+    assert told is not None
+    assert (told.before_basis_points, told.basis_points, told.from_us) == (0, 100, begun_us + ROLLOUT_AHEAD_US)
+    service.clock.advance(ROLLOUT_AHEAD_US - 1)
+    await service.rollouts.advance(EDITOR, made.id, 1_000)
+    told = await service.candidate()
+    assert told is not None
+    assert (told.before_basis_points, told.basis_points) == (0, 1_000)
+    service.clock.advance(ROLLOUT_AHEAD_US)
+    await service.rollouts.advance(EDITOR, made.id, 500)
+    told = await service.candidate()
+    assert told is not None
+    assert (told.before_basis_points, told.basis_points) == (1_000, 500)
+    await service.rollouts.abort(EDITOR, made.id)
+    assert await service.candidate() is None
 
 
 async def test_a_rollout_survives_restarts(service: Service, url: str) -> None:

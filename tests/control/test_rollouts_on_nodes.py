@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from sluicegate.bounds import ROLLOUT_AHEAD_US
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.control.model import Actor
 from sluicegate.control.rollout_model import RolloutState
@@ -103,6 +104,19 @@ def traffic(fleet: list[Node], times: int) -> Counter[tuple[str, str]]:
     return admitted
 
 
+async def begin(fleet: list[Node], clock: ManualClock) -> None:
+    """Nodes hear of a step and go on as before; when its time has come they take it without another word."""
+    for each in fleet:
+        await each.catch_up()
+        before = {rule.name: rule.trial for rule in each.limiter.ruleset.rules}
+        assert each.changes_at_us == clock.now_us() + ROLLOUT_AHEAD_US
+    clock.advance(ROLLOUT_AHEAD_US)
+    for each in fleet:
+        each.remake()
+        assert each.changes_at_us is None
+        assert {rule.name: rule.trial for rule in each.limiter.ruleset.rules} != before
+
+
 async def look(service: RulesService, fleet: list[Node]) -> None:
     """Nodes report, the service looks, nodes catch up."""
     for each in fleet:
@@ -119,8 +133,7 @@ async def test_a_bad_candidate_is_gone_before_it_reaches_many(
     guard = {"refusal_ratio_max": 0.2, "min_requests": 50, "window_s": 30}
     value = {"kind": "canary", "document": document("1/minute"), "basis_points": 1_000, "guard": guard}
     made = await service.rollouts.create(editor, value)
-    for each in fleet:
-        await each.catch_up()
+    await begin(fleet, clock)
     inside = {client for client in CLIENTS if bucket_of(made.salt, f"user:{client}") < 1_000}
     admitted = traffic(fleet, 4)
     assert {client for client, rule in admitted if rule == "api@canary"} == inside
@@ -147,8 +160,7 @@ async def test_a_good_candidate_reaches_everybody(
     await service.rollouts.create(editor, value)
     inside: list[set[str]] = []
     for _ in range(3):
-        for each in fleet:
-            await each.catch_up()
+        await begin(fleet, clock)
         inside.append({client for client, rule in traffic(fleet, 1) if rule == "api@canary"})
         clock.advance(10 * US_PER_S)
         await look(service, fleet)

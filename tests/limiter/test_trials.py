@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_fields
 
 from sluicegate.algorithms.spec import OnChange
 from sluicegate.clock import US_PER_S, ManualClock
@@ -267,6 +269,55 @@ def test_a_whole_rollout_decides_as_each_client_alone(
     if how is OnChange.KEEP:
         excesses = [worst_excess(hits, _larger(specs)) for hits in history.values()]
         assert excesses == [None] * len(clients)
+
+
+class Told:
+    """A node that holds what it was told last, and remakes its rules when their time comes."""
+
+    def __init__(self, before: RuleSet, after: RuleSet, store: Store, clock: ManualClock) -> None:
+        self.sets, self.clock = (before, after), clock
+        self.limiter = Limiter.from_rules(before, store, clock)
+        self.step: Candidate | None = None
+        self.changes_at_us: int | None = None
+
+    def tell(self, step: Candidate) -> None:
+        self.step = step
+        found = effective(*self.sets, step, (), "n", self.clock.now_us())
+        self.changes_at_us = found.changes_at_us
+        self.limiter.apply(found.ruleset)
+
+    def check(self, client: str) -> bool:
+        if self.step is not None and self.changes_at_us is not None and self.clock.now_us() >= self.changes_at_us:
+            self.tell(self.step)
+        return self.limiter.check({"user": client}).allowed
+
+
+@pytest.mark.parametrize("ahead_us, exact", [(2 * US_PER_S, True), (0, False)])
+def test_a_step_told_ahead_frees_nothing_on_two_nodes(ahead_us: int, exact: bool) -> None:
+    """Nodes that hear of a step at different times and take it at one moment keep each client's bound, asked in turns.
+
+    Without that moment a client that asks both in turns meets two numbers, and exceeds it.
+    """
+    before, after = (rules(f"name: r, per: [user], quota: {count}/minute") for count in (12, 4))
+    specs = [ruleset.rules[0].quotas[None].specs[0] for ruleset in (before, after)]
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    nodes = [Told(before, after, store, clock) for _ in range(2)]
+    clients = [str(number) for number in range(10)]
+    history: dict[str, list[tuple[int, int]]] = {client: [] for client in clients}
+    for share_before, share in pairwise(STEPS):
+        told_us = clock.now_us()
+        step = replace_fields(trial(share), before_basis_points=share_before, from_us=told_us + ahead_us)
+        for turn in range(300):
+            # One node hears of it after a tenth of a second, the other after nine tenths.
+            for place, after_us in enumerate((100_000, 900_000)):
+                if nodes[place].step is not step and clock.now_us() >= told_us + after_us:
+                    nodes[place].tell(step)
+            for client in clients:
+                history[client].append((clock.now_us(), int(nodes[turn % 2].check(client))))
+            clock.advance(20_000)
+    excesses = [worst_excess(hits, _larger(specs)) for hits in history.values()]
+    assert all(excess is None for excess in excesses) is exact
 
 
 def _larger(specs: list[Any]) -> Callable[[int], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.effective import effective
@@ -101,6 +102,19 @@ def test_a_shadow_is_evaluated_beside_the_old() -> None:
     assert shares(found) == {"a": "shadow all as a/0", "a@shadow": "shadow all as a/3", "b": "enforce all as b/0"}
     assert found.rules[1].penalty is None
     assert shares(made(rollout(kind="shadow")))["gone"] == "enforce all as gone/0"
+
+
+def test_a_step_begins_at_its_moment_on_every_node() -> None:
+    """Until it the share before it is in force, to the microsecond; the moment is foretold, beside the end of pauses."""
+    step = replace_fields(rollout(5_000), before_basis_points=1_000, from_us=8_000)
+    before = effective(BASE, NEXT, step, (Pause("gone", 9_000),), "n1", 7_999)
+    assert shares(before.ruleset)["a@canary"] == "enforce below 1000 as a/0"
+    assert before.changes_at_us == 8_000
+    after = effective(BASE, NEXT, step, (Pause("gone", 9_000),), "n1", 8_000)
+    assert shares(after.ruleset)["a@canary"] == "enforce below 5000 as a/0"
+    assert after.changes_at_us == 9_000
+    assert made(step, now_us=7_999) == made(rollout(1_000))
+    assert made(step, now_us=8_000) == made(rollout(5_000))
 
 
 def test_a_pause_turns_a_rule_off_to_the_microsecond() -> None:

@@ -9,6 +9,7 @@ __all__ = [
     "GUARD_SLOTS",
     "GUARD_WINDOW_S_MAX",
     "GUARD_WINDOW_S_MIN",
+    "ROLLOUT_AHEAD_US",
     "ROLLOUT_CLIENTS_KEPT",
     "ROLLOUT_CLIENTS_TOLD",
     "ROLLOUT_NODES_MAX",
@@ -21,6 +22,10 @@ __all__ = [
 # Steps of a schedule, and seconds until one: a rollout of more than thirty days is two versions of the rules for good.
 ROLLOUT_STEPS_MAX: Final = 32
 ROLLOUT_STEP_S_MAX: Final = 30 * 86_400
+
+# How long before it begins a step is told to the nodes. They know it within a second where push works, and then take it at one moment;
+# a longer time would make an operator wait for nothing.
+ROLLOUT_AHEAD_US: Final = 2_000_000
 
 # Nodes that a canary names. It is a part of the fleet; a fleet is divided by clients.
 ROLLOUT_NODES_MAX: Final = 256

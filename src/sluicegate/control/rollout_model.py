@@ -57,8 +57,8 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RolloutRow:
     """A rollout, without its candidate. ``base_version``: the rules that were in service when it began; ``digest`` is the candidate's.
 
-    ``basis_points``: the share of the clients that is inside, since ``step_us``. ``report``: what has been counted, as
-    ``guard.Tally`` keeps it.
+    ``basis_points``: the share of the clients that is inside from ``step_us`` on, which is a little ahead after a step; until then it
+    is ``before_basis_points``.
     """
 
     id: int
@@ -67,6 +67,7 @@ class RolloutRow:
     digest: str
     salt: str
     basis_points: int
+    before_basis_points: int
     nodes: tuple[str, ...]
     steps: tuple[Step, ...]
     guard: Guard | None

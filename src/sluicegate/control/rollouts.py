@@ -17,7 +17,7 @@ from typing import Any, Final, Unpack
 import msgspec
 from sqlalchemy import Select, func, select, update
 
-from sluicegate.bounds import ROLLOUT_CLIENTS_TOLD, ROLLOUT_REPORTS_PENDING, ROLLOUT_RULES_TOLD
+from sluicegate.bounds import ROLLOUT_AHEAD_US, ROLLOUT_CLIENTS_TOLD, ROLLOUT_REPORTS_PENDING, ROLLOUT_RULES_TOLD
 from sluicegate.control import running, schema
 from sluicegate.control.errors import Conflict, Fault, Invalid
 from sluicegate.control.guard import Tally
@@ -195,12 +195,13 @@ class Rollouts:
             "digest": digest,
             "salt": self._salt(),
             "basis_points": wanted.basis_points,
+            "before_basis_points": 0,
             "nodes": canonical(wanted.nodes),
             "steps": canonical(wanted.steps),
             "guard": canonical(wanted.guard),
             "state": RolloutState.RUNNING.value,
             "created_us": change.now_us,
-            "updated_us": change.now_us,
+            "updated_us": change.now_us + (ROLLOUT_AHEAD_US if wanted.basis_points else 0),
             "actor": actor.name,
             "reason": reason,
             "report": canonical(Tally(names).to_data()),
@@ -253,8 +254,14 @@ _WINDOW_S: Final = 60
 async def _take_step(change: Change, row: RolloutData, basis_points: int) -> None:
     tally = _tally(row)
     tally.begin_step()
-    values = {"basis_points": basis_points, "updated_us": change.now_us, "report": canonical(tally.to_data())}
-    await change_row(change, row["id"], **values)
+    await change_row(
+        change,
+        row["id"],
+        basis_points=basis_points,
+        before_basis_points=row["basis_points" if change.now_us >= row["updated_us"] else "before_basis_points"],
+        updated_us=change.now_us + ROLLOUT_AHEAD_US,
+        report=canonical(tally.to_data()),
+    )
     change.record({"basis_points": [row["basis_points"], basis_points]})
 
 

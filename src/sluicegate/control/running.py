@@ -71,6 +71,7 @@ def rollout_of(row: RolloutData) -> RolloutRow:
         digest=row["digest"],
         salt=row["salt"],
         basis_points=row["basis_points"],
+        before_basis_points=row["before_basis_points"],
         nodes=tuple(json.loads(row["nodes"])),
         steps=msgspec.json.decode(row["steps"], type=tuple[Step, ...]),
         guard=None if guard is None else msgspec.convert(guard, Guard),
@@ -89,7 +90,16 @@ async def candidate_of(connection: AsyncConnection) -> Candidate | None:
         return None
     rollout = rollout_of(row)
     document = RulesDocument(0, rollout.digest, json.loads(row["candidate"]))
-    return Candidate(rollout.id, rollout.kind, document, rollout.salt, rollout.basis_points, rollout.nodes)
+    return Candidate(
+        rollout.id,
+        rollout.kind,
+        document,
+        rollout.salt,
+        rollout.basis_points,
+        rollout.nodes,
+        rollout.before_basis_points,
+        rollout.step_us,
+    )
 
 
 async def change_row(change: Change, rollout: int, **values: Any) -> None:

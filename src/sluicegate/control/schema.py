@@ -57,7 +57,7 @@ pauses = _table("pauses", "id", "#id rule* #until_us* reason actor #created_us #
 rollouts = _table(
     "rollouts",
     "id",
-    "#id kind #base_version candidate digest salt #basis_points nodes steps guard state #created_us #updated_us "
+    "#id kind #base_version candidate digest salt #basis_points #before_basis_points nodes steps guard state #created_us #updated_us "
     "actor reason report",
 )
 tokens = _table("tokens", "id", "#id name hash role namespaces* #created_us #expires_us* #revoked_us* #last_used_us*")

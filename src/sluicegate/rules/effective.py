@@ -11,6 +11,8 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import NamedTuple
 
+from msgspec.structs import replace as replace_fields
+
 from sluicegate.rules.feed import Candidate, Pause
 from sluicegate.rules.model import Arm, Mode, Rule, RuleSet, Trial
 from sluicegate.rules.trials import BASIS_POINTS, Difference, differences
@@ -25,7 +27,7 @@ SHADOW = "@shadow"
 
 
 class Effective(NamedTuple):
-    """``changes_at_us``: wall time at which the rules become others without any message, because a pause ends; None: never."""
+    """``changes_at_us``: wall time at which the rules become others without any message, because a pause ends or a step begins; None: never."""
 
     ruleset: RuleSet
     changes_at_us: int | None
@@ -46,7 +48,11 @@ def effective(
     decide alike.
     """
     rules, made_of = base.rules, [base.digest]
+    times_us: list[int] = []
     if candidate is not None and rollout is not None:
+        if rollout.from_us is not None and now_us < rollout.from_us:
+            times_us.append(rollout.from_us)
+            rollout = replace_fields(rollout, basis_points=rollout.before_basis_points)
         rules = tuple(_on_trial(base, candidate, rollout, node))
         share = f"{rollout.basis_points}{'+' if node in rollout.nodes else ''}"
         made_of += [candidate.digest, rollout.kind, str(rollout.rollout), rollout.salt, share]
@@ -57,7 +63,8 @@ def effective(
             replace(rule, mode=Mode.OFF) if None in paused or _name_in_file(rule) in paused else rule for rule in rules
         )
         made_of += ["paused", *sorted(name or "*" for name in paused)]
-    changes_at_us = min((pause.until_us for pause in lasting if pause.until_us is not None), default=None)
+    times_us += [pause.until_us for pause in lasting if pause.until_us is not None]
+    changes_at_us = min(times_us, default=None)
     if rules is base.rules:
         return Effective(base, changes_at_us)
     digest = sha256("\0".join(made_of).encode()).hexdigest()[: len(base.digest)]

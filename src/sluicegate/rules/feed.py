@@ -85,6 +85,9 @@ class Candidate(msgspec.Struct, frozen=True):
     named in ``nodes`` always; every other subject by the rule in service. ``shadow``: rules of the candidate that differ are evaluated
     beside those in service, count apart and never refuse. ``salt`` is drawn per rollout: the early subjects of one are not those
     of the next.
+
+    Until ``from_us``, by the node's clock, the share is ``before_basis_points``; None: that time is over. So all nodes that are told in time
+    take a step at one moment, and no subject is judged by two numbers in turns while the news spreads.
     """
 
     rollout: int
@@ -93,6 +96,8 @@ class Candidate(msgspec.Struct, frozen=True):
     salt: str
     basis_points: int = 0
     nodes: tuple[str, ...] = ()
+    before_basis_points: int = 0
+    from_us: int | None = None
 
 
 class Pause(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ CREATE TABLE pauses (
 CREATE INDEX pauses_that_hold ON pauses (id) WHERE ended_us IS NULL;
 CREATE TABLE rollouts (
     id BIGINT PRIMARY KEY, kind {text} NOT NULL, base_version BIGINT NOT NULL, candidate {text} NOT NULL, digest {text} NOT NULL,
-    salt {text} NOT NULL, basis_points BIGINT NOT NULL, nodes {text} NOT NULL, steps {text} NOT NULL, guard {text} NOT NULL,
+    salt {text} NOT NULL, basis_points BIGINT NOT NULL, before_basis_points BIGINT NOT NULL, nodes {text} NOT NULL, steps {text} NOT NULL, guard {text} NOT NULL,
     state {text} NOT NULL, created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, actor {text} NOT NULL, reason {text} NOT NULL,
     report {text} NOT NULL
 );
