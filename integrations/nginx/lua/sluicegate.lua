@@ -13,6 +13,7 @@
 local answers = require "sluicegate.answers"
 local denials = require "sluicegate.denials"
 local match = require "sluicegate.match"
+local paths = require "sluicegate.paths"
 local requests = require "sluicegate.requests"
 local rules = require "sluicegate.rules"
 local server = require "sluicegate.server"
@@ -190,7 +191,7 @@ local function facts_of(ruleset, given)
   local identity, target = document.identity, ngx.var.request_uri
   local facts = {
     method = ngx.req.get_method(), headers = headers, target = string.find(target, "^[/*]") and target or "/" .. target,
-    path = match.normal_path(target, document.bounds.path_chars),
+    path = paths.normal_path(target, document.bounds.path_chars),
     ip = ruleset.ip_key(ngx.var.binary_remote_addr),
   }
   facts.remote = facts.ip and ngx.var.remote_addr
@@ -241,7 +242,7 @@ local function charges_of(ruleset, facts)
   local sound, charges = pcall(known_charges, ruleset, facts)
   if sound then
     return charges
-  elseif charges ~= match.UNDECIDED then
+  elseif charges ~= paths.UNDECIDED then
     error(charges, 0)
   end
   facts.unread = true

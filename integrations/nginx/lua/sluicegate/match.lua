@@ -3,31 +3,14 @@
 -- `facts`: method, path (its normal form), host, ip, user, api_key, tenant, tier, headers; nil is not known.
 
 local keys = require "sluicegate.keys"
+local paths = require "sluicegate.paths"
 
-local find, lower, sub, upper = ngx.re.find, string.lower, string.sub, string.upper
+local lower, upper = string.lower, string.upper
+local pattern_of = paths.pattern_of
 local EVERY_PATH = "/**"
 local MEMO_MAX, MEMO_CHARS_MAX = 10000, 500 -- request lines whose rules are kept by a worker, and the longest; a full memo is emptied
--- Paths that every server reads in the same way. Others have several readings, which the rules' own server knows.
-local PLAIN = [[^(?:/(?!\.\.?(?:/|\z))[A-Za-z0-9\-._~!$&'()*+,=:@]++)*/?\z]]
 
 local M = {}
-
--- Raised where the expression of a pattern needs more than PCRE has (a path of a thousand segments): whether it matches is not known.
-M.UNDECIDED = {}
-
--- The normal form of a request target; nil where this cannot tell.
-function M.normal_path(target, chars_max)
-  local query = string.find(target, "?", 1, true)
-  local path = query and string.sub(target, 1, query - 1) or target
-  if #path > chars_max or not find(path, PLAIN, "jo") then
-    return nil
-  end
-  local form = lower(path)
-  if string.sub(form, -1) == "/" then
-    form = string.sub(form, 1, -2)
-  end
-  return form == "" and "/" or form
-end
 
 function M.canonical_host(host)
   return (string.gsub(string.gsub(lower(host), ":%d*$", ""), "%.+$", ""))
@@ -50,55 +33,6 @@ local function host_holds(patterns, host)
     end
   end
   return false
-end
-
--- What a path starts with where the expression of a pattern matches it, and what stands in the expression behind that.
-local function literal_start(regex)
-  local at, chars = 2, {}
-  while at <= #regex do
-    local char = string.match(regex, "^\\(%W)", at) or string.match(regex, "^[%w/_!\"%%',:;<=>@`]", at)
-    local behind = at + (sub(regex, at, at) == "\\" and 2 or 1)
-    if not char or string.find(regex, "^[?*+{]", behind) then
-      break
-    end
-    chars[#chars + 1], at = char, behind
-  end
-  return table.concat(chars), sub(regex, at)
-end
-
-local function first_segment(path)
-  return string.match(path, "^/[^/]*") or ""
-end
-
--- What `pattern_of` looks at before the expression. `first`: the first segment of every path that matches, where all have the same.
-local function learn(patterns)
-  for _, each in ipairs(patterns) do
-    local start, rest = literal_start(each.regex)
-    each.start, each.literal = start, rest == "\\z"
-    if each.literal or (start ~= "" and sub(rest, 1, 4) == "(?:/") or string.find(start, "/", 2, true) then
-      each.first = first_segment(start)
-    end
-  end
-end
-
--- The first pattern that the path matches.
-local function pattern_of(patterns, path)
-  local subject = path == "/" and "" or path
-  for _, each in ipairs(patterns) do
-    if each.literal then
-      if subject == each.start then
-        return each.pattern
-      end
-    elseif sub(subject, 1, #each.start) == each.start then
-      local from, _, err = find(subject, each.regex, "jo")
-      if from then
-        return each.pattern
-      elseif err then
-        error(M.UNDECIDED)
-      end
-    end
-  end
-  return nil
 end
 
 local function static_holds(match, facts)
@@ -144,29 +78,9 @@ local function block_holds(match, facts)
     and not (match["not"] and block_holds(match["not"], facts))
 end
 
--- Numbers of the rules, in order: those for paths anywhere, and those whose paths all begin with a segment, by that segment.
-local function by_first_segment(rules)
-  local anywhere, near = {}, {}
-  for number, rule in ipairs(rules) do
-    local firsts, everywhere = {}, not rule.match.path
-    for _, each in ipairs(rule.match.path or {}) do
-      everywhere = everywhere or not each.first
-      firsts[each.first or ""] = true
-    end
-    for first in pairs(everywhere and {} or firsts) do
-      near[first] = near[first] or {}
-      table.insert(near[first], number)
-    end
-    if everywhere then
-      anywhere[#anywhere + 1] = number
-    end
-  end
-  return anywhere, near
-end
-
 local function learn_all(match)
   while match do
-    learn(match.path or {})
+    paths.learn(match.path or {})
     match = match["not"]
   end
 end
@@ -176,10 +90,10 @@ function M.candidates(rules)
   for _, rule in ipairs(rules) do
     learn_all(rule.match)
   end
-  local anywhere, near = by_first_segment(rules)
+  local anywhere, near = paths.by_first_segment(rules)
   local memo, count = {}, 0
   local function look(facts)
-    local found, here = {}, near[facts.path == "/" and "" or first_segment(facts.path)] or {}
+    local found, here = {}, near[paths.first_segment(facts.path)] or {}
     local i, j = 1, 1
     while anywhere[i] or here[j] do
       local number
