@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from flask import Flask
+from flask import Flask, g
 from litestar import Litestar
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -281,3 +281,40 @@ async def test_limits_by_path(ask: Ask) -> None:
     app = RateLimitMiddleware(Starlette(routes=[Route("/{rest:path}", each)]), no_rules())
     paths = ["/a", "/%61/", "/b", "/" + "x" * 5000]
     assert [(await ask(app, path)).status_code for path in paths] == [200, 429, 200, 400]
+
+
+IDENTIFIED = """
+identity: {trusted_peers: [10.0.0.0/8], user: {header: X-User-Id}}
+rules: [{name: users, per: [user, endpoint], on_missing: deny, quota: 2/minute}]
+"""
+
+
+async def test_doors_around_each_other_identify_by_their_own_rules(by_rules: Make, by_quota: Make, ask: Ask) -> None:
+    """A rule by user or header holds also where an outer door knows neither, and what that one's application vouches for stays."""
+    inner = RateLimitMiddleware(Starlette(routes=[Route("/", who)]), by_rules(IDENTIFIED))
+    app = RateLimitMiddleware(inner, by_quota("99/minute"))
+    ann = {"X-User-Id": "ann"}
+    answers = [await ask(app, peer="10.0.0.1", headers=ann) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[0].json()["user"] == "ann"
+    assert (await ask(app, headers=ann)).status_code == 429
+
+    plain = "rules: [{name: all, per: [ip], quota: 99/minute}]"
+    vouching = RateLimitMiddleware(inner, by_rules(plain), identify=lambda scope: {"user": "bob"})
+    assert (await ask(vouching, headers=ann)).json()["user"] == "bob"
+    regional = by_rules("rules: [{name: region, per: [header.x-region], on_missing: deny, quota: 1/minute}]")
+    nested = RateLimitMiddleware(RateLimitMiddleware(Starlette(), regional), by_rules(plain))
+    assert [(await ask(nested, headers={"X-Region": name})).status_code for name in "aab"] == [404, 429, 404]
+
+
+def test_flask_inside_wsgi_identifies_by_its_own_rules(by_rules: Make, by_quota: Make, call_wsgi: Any) -> None:
+    """As under ASGI; an extension without rules of its own goes by those of the middleware around it."""
+    headers = {"HTTP_X_USER_ID": "ann"}
+    for outer, own in ((by_quota("99/minute"), by_rules(IDENTIFIED)), (by_rules(IDENTIFIED), None)):
+        flask = Flask("nested")
+        RateLimit(flask, limiter=own)
+        flask.get("/")(lambda: str(g.rate_limit.facts.user))
+        app = WsgiMiddleware(flask, outer)
+        answers = [call_wsgi(app, peer="10.0.0.1", **headers) for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 200, 429]
+        assert answers[0].body == b"ann"

@@ -265,7 +265,9 @@ class RateLimit:
         limits: RequestLimits | None = request.environ.get(ENVIRON_KEY)
         if limits is None:
             facts, seen = environ_facts(self.door, request.environ)
-            limits = request.environ[ENVIRON_KEY] = RequestLimits(facts, seen=seen)
+            limits = request.environ[ENVIRON_KEY] = RequestLimits(facts, seen=seen, made_by=self.door.resolver)
+        else:
+            self.door.meet(limits, lambda: environ_facts(self.door, request.environ))
         # Not whether ``g`` has any: an application context that was pushed by hand has those of the request before.
         if g.get("rate_limit") is not limits:
             rule = request.url_rule

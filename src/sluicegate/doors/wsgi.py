@@ -75,6 +75,8 @@ class RateLimitMiddleware:
         limits: RequestLimits | None = environ.get(ENVIRON_KEY)
         if limits is None:
             limits = environ[ENVIRON_KEY] = self._begin(environ)
+        else:
+            self.door.meet(limits, lambda: environ_facts(self.door, environ))
         start = self._starting(limits, start_response)
         try:
             asked = self.door.base(limits.facts, environ)
@@ -97,7 +99,7 @@ class RateLimitMiddleware:
         facts, seen = environ_facts(self.door, environ)
         if self._endpoint is not None:
             facts = msgspec.structs.replace(facts, route=template_of(self._endpoint(environ)))
-        return RequestLimits(facts, seen=seen)
+        return RequestLimits(facts, seen=seen, made_by=self.door.resolver)
 
     def _starting(self, limits: RequestLimits, start_response: StartResponse) -> StartResponse:
         """``start_response`` that adds the rate headers, in the place of those of the same names."""

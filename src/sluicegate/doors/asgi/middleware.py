@@ -97,6 +97,10 @@ class RateLimitMiddleware:
         limits = scope.get(SCOPE_KEY)
         if limits is None:
             limits = self.begin(scope)
+        else:
+            self.door.meet(limits, lambda: facts_of(self.door, scope))
+            if self.door.by_endpoint:
+                self.with_route(limits, scope)
         exchange: Exchange
         if kind == "http":
             exchange = HttpExchange(self.door, limits, scope, receive, send)
@@ -207,7 +211,7 @@ class RateLimitMiddleware:
         origin = (scope.get("app") or self._inner, scope.get("root_path", ""))
         if self.door.by_endpoint:
             facts = msgspec.structs.replace(facts, route=self._route(scope, origin))
-        limits = scope[SCOPE_KEY] = RequestLimits(facts, origin, seen)
+        limits = scope[SCOPE_KEY] = RequestLimits(facts, origin, seen, self.door.resolver)
         state = scope.get("state")
         if state is None:
             state = scope["state"] = {}

@@ -16,7 +16,8 @@ from sluicegate.doors.refusals import Reply
 from sluicegate.doors.web.callables import on_event_loop
 from sluicegate.doors.web.door import Door
 from sluicegate.doors.web.environ import ENVIRON_KEY, environ_facts
-from sluicegate.doors.web.request import RequestLimits
+from sluicegate.doors.web.request import RequestLimits, Seen
+from sluicegate.rules.facts import Facts
 
 __all__ = [
     "ATTRIBUTE",
@@ -40,14 +41,19 @@ def limits_of(door: Door, request: HttpRequest) -> RequestLimits:
         around: Any = request.scope if isinstance(request, ASGIRequest) else getattr(request, "environ", {})
         found = around.get(ENVIRON_KEY)
         if found is None:
-            if isinstance(request, ASGIRequest):
-                # Not from META: it tells neither repeated headers nor names with underscores apart, nor a Unix socket from a lost peer.
-                facts, seen = facts_of(door, around)
-            else:
-                facts, seen = environ_facts(door, {**request.META, "REQUEST_METHOD": request.method})
-            found = around[ENVIRON_KEY] = RequestLimits(facts, seen=seen)
+            facts, seen = _facts(door, request)
+            found = around[ENVIRON_KEY] = RequestLimits(facts, seen=seen, made_by=door.resolver)
+        else:
+            door.meet(found, lambda: _facts(door, request))
         setattr(request, ATTRIBUTE, found)
     return found
+
+
+def _facts(door: Door, request: HttpRequest) -> tuple[Facts, Seen]:
+    if isinstance(request, ASGIRequest):
+        # Not from META: it tells neither repeated headers nor names with underscores apart, nor a Unix socket from a lost peer.
+        return facts_of(door, request.scope)
+    return environ_facts(door, {**request.META, "REQUEST_METHOD": request.method})
 
 
 def route_of(request: HttpRequest) -> str | None:

@@ -21,7 +21,7 @@ from sluicegate.doors.headers import RateHeaders, seconds_up
 from sluicegate.doors.refusals import Reply, delayed, refusal, respond_of
 from sluicegate.doors.web.callables import awaited, no_awaitable, require_function, require_plain
 from sluicegate.doors.web.declared import Limit
-from sluicegate.doors.web.request import Refusal, RequestLimits
+from sluicegate.doors.web.request import Refusal, RequestLimits, Seen
 from sluicegate.doors.web.workers import WorkersWarning
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.decision import Decision
@@ -118,6 +118,20 @@ class Door:
     def resolver(self) -> IdentityResolver:
         """By the rules in force."""
         return self.limiter._live.resolver
+
+    def meet(self, limits: RequestLimits, read: Callable[[], tuple[Facts, Seen]]) -> None:
+        """A request that another door has met before: its facts become those that this door's rules make of it.
+
+        ``read`` gives them. Where these rules say nothing about identity the facts stay, but for headers that only these look at.
+        """
+        resolver = self.resolver
+        if limits.made_by is resolver or self.keyed:
+            return
+        if self.limiter._live.ruleset.identity is not None:
+            limits.adopt(read()[0], resolver)
+        elif resolver.looks_at_headers:
+            known = {**(read()[0].headers or {}), **(limits.facts.headers or {})}
+            limits.facts = msgspec.structs.replace(limits.facts, headers=known)
 
     @property
     def by_endpoint(self) -> bool:

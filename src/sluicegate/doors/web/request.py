@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,7 @@ from sluicegate.limiter.decision import Decision, RuleResult, Summary
 from sluicegate.limiter.limiter import FactsOrKey, Limiter
 from sluicegate.limiter.plan import Plan
 from sluicegate.rules.facts import Facts
-from sluicegate.rules.identity.resolver import Headers
+from sluicegate.rules.identity.resolver import Headers, IdentityResolver
 from sluicegate.stores.base import AsyncStore, Receipt
 
 __all__ = ["NOTHING_SEEN", "Refusal", "RequestLimits", "Seen", "merge"]
@@ -68,6 +68,7 @@ class RequestLimits:
         "_charged",
         "_claims",
         "_merged",
+        "_made",
         "_names",
         "_noted",
         "_pathless",
@@ -78,14 +79,24 @@ class RequestLimits:
         "facts",
         "invalid",
         "later_s",
+        "made_by",
         "origin",
         "refused",
         "seen",
         "told",
     )
 
-    def __init__(self, facts: Facts, origin: tuple[object, str] = (None, ""), seen: Seen = NOTHING_SEEN) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        origin: tuple[object, str] = (None, ""),
+        seen: Seen = NOTHING_SEEN,
+        made_by: IdentityResolver | None = None,
+    ) -> None:
         self.facts = facts
+        self._made = facts
+        self.made_by = made_by
+        """By whose settings the facts were made."""
         self.seen = seen
         """What the facts were made from, for limits that count by headers which the rules do not look at."""
         self.origin = origin
@@ -241,6 +252,16 @@ class RequestLimits:
         if not self._settled:
             self._settled = True
             await self.arefund()
+
+    def adopt(self, facts: Facts, by: IdentityResolver) -> None:
+        """Go on with facts made by the settings of another door; the route, and what the application vouched for, stay."""
+        kept: dict[str, Any] = {"route": self.facts.route}
+        for name in Facts.__struct_fields__:
+            value = getattr(self.facts, name)
+            if value is not getattr(self._made, name):
+                kept[name] = value
+        self.facts = msgspec.structs.replace(facts, **kept)
+        self._made, self.made_by = facts, by
 
     def is_first_wait(self, decision: Decision) -> bool:
         """Whether the request is still to be held for a decision. True once: gates that meet the same decision wait for it once."""

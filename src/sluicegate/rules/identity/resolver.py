@@ -180,6 +180,11 @@ class IdentityResolver:
         return self.config.trust_unix if peer_ip is None else self._trusted(peer_ip)
 
     @property
+    def looks_at_headers(self) -> bool:
+        """Whether some rule may look at headers, so that facts have them."""
+        return self._wanted is None or bool(self._wanted)
+
+    @property
     def jwks_urls(self) -> tuple[str, ...]:
         """Where key sets are to be fetched from, each once."""
         return tuple(dict.fromkeys(verifier.config.jwks for verifier in self._verifiers if verifier.config.is_url))
