@@ -152,7 +152,7 @@ class Rollouts:
 
     def observe(self, report: NodeReport) -> None:
         """Take notice of what a node reports; it is counted by the next ``tick``."""
-        self._pending.append(report)
+        self._pending.append(msgspec.structs.replace(report, samples=[], penalties=[]))
 
     async def tick(self) -> None:
         """Count what was reported, undo what is above the bounds of its guard, go on where a schedule says so.
