@@ -97,8 +97,8 @@ async def test_preconditions(service, editor, viewer):
     assert (await service.subjects.get("user:1")).factor_numerator == 4
 
 
-async def test_pages_and_prefix(service, editor, monkeypatch):
-    """Subjects come in pages in order of their bytes, of a prefix if asked; above the bound none is added."""
+async def test_pages_and_prefix(service, editor):
+    """Subjects come in pages in order of their bytes, of a prefix if asked."""
     names = ["api_key:k", "tenant:a", "user:A", "user:a", "user:b", "user:ä"]
     for name in reversed(names):
         await service.subjects.put(editor, name, {"factor": 2})
@@ -111,7 +111,15 @@ async def test_pages_and_prefix(service, editor, monkeypatch):
             break
     assert found == names
     assert [row.subject for row in (await service.subjects.page(page_size=9, prefix="user:")).items] == names[2:]
-    monkeypatch.setattr(subjects, "SUBJECTS_IN_NODE_MAX", 6)
+
+
+async def test_subjects_are_bounded(service, editor, monkeypatch):
+    """At the bound no subject is added, those that are there can still be changed, and one that goes makes room."""
+    monkeypatch.setattr(subjects, "SUBJECTS_IN_NODE_MAX", 2)
+    for name in ("user:a", "user:b"):
+        await service.subjects.put(editor, name, {"factor": 2})
     await service.subjects.put(editor, "user:a", {"factor": 3})
     with pytest.raises(Conflict):
         await service.subjects.put(editor, "user:c", {"factor": 3})
+    await service.subjects.remove(editor, "user:a")
+    await service.subjects.put(editor, "user:c", {"factor": 3})

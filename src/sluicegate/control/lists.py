@@ -27,6 +27,7 @@ from sluicegate.control.list_import import Import, stage, unstage
 from sluicegate.control.list_values import key_of
 from sluicegate.control.model import Actor, Expect, ImportResult, ListRow, Page, Role
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
+from sluicegate.control.room import Room
 from sluicegate.rules.feed import ListChanges, ListEntry, ListKey, ListKind, ListName
 
 __all__ = ["Lists"]
@@ -40,6 +41,7 @@ class Lists:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._room = Room(_TABLE)
 
     async def get(self, key: ListKey) -> ListRow:
         """Raises NotFound, and Invalid for a key that no entry can have."""
@@ -114,7 +116,8 @@ class Lists:
             check_expected(expect, before)
             row = ListRow(*key, expires_us, source, reason, change.now_us, actor.name, change.revisions.lists + 1)
             if before is None:
-                await self._check_room(change.connection)
+                if not await self._room.has(change.connection, LIST_ENTRIES_MAX):
+                    raise Conflict(f"the lists hold {LIST_ENTRIES_MAX} entries, as many as are allowed")
             elif (before.expires_us, before.source, before.reason) == (expires_us, source, reason):
                 return _made(before)
             await change.touch("lists")
@@ -132,14 +135,15 @@ class Lists:
         if not given:
             return 0
         async with self._ledger.change(actor, Role.NODE, "list.penalty", "block") as change:
-            room = LIST_ENTRIES_MAX - await self._held(change.connection)
-            for entry in given[: max(0, room)]:
+            for entry in given:
                 key, ends_us = key_of(*entry.key), entry.expires_us
                 if ends_us is None or not change.now_us < ends_us < 2**63:
                     continue
                 before = await self._row(change.connection, key)
                 if before is not None and (before.expires_us is None or before.expires_us >= ends_us):
                     continue
+                if before is None and not await self._room.has(change.connection, LIST_ENTRIES_MAX):
+                    break
                 revision = await change.touch("lists")
                 row = ListRow(*key, ends_us, entry.source, "penalty", change.now_us, actor.name, revision)
                 await self._write(change.connection, row)
@@ -202,8 +206,8 @@ class Lists:
                 if refusal:
                     raise refusal[0]
                 result = await settings.merge(connection, lines, await change.touch("lists"), actor.name, reason)
-                if result.added:
-                    await self._check_room(connection, 0)
+                if result.added and await self._room.left(connection, LIST_ENTRIES_MAX) < 0:
+                    raise Conflict(f"the lists would hold more than {LIST_ENTRIES_MAX} entries")
                 if result.added or result.changed or result.removed:
                     await prune(connection, _TABLE, "lists")
                     counts = {"added": result.added, "changed": result.changed, "removed": result.removed}
@@ -260,15 +264,6 @@ class Lists:
         found = _is((row.list, row.kind, row.value))
         if (await connection.execute(update(_TABLE).where(found).values(values))).rowcount == 0:
             await connection.execute(_TABLE.insert(), values)
-
-    async def _held(self, connection: AsyncConnection) -> int:
-        held: int = (await connection.execute(select(func.count()).select_from(_TABLE).where(_LIVE))).scalar_one()
-        return held
-
-    async def _check_room(self, connection: AsyncConnection, more: int = 1) -> None:
-        held = await self._held(connection)
-        if held + more > LIST_ENTRIES_MAX:
-            raise Conflict(f"the lists would hold {held + more} entries; at most {LIST_ENTRIES_MAX} are allowed")
 
     @contextlib.contextmanager
     def _as_refusal(self) -> Iterator[list[ControlError]]:

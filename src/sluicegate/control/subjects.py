@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sluicegate.bounds import LIST_VALUE_CHARS_MAX, RULES_MAX, SUBJECT_FACTOR_PART_MAX, SUBJECTS_IN_NODE_MAX
@@ -19,6 +19,7 @@ from sluicegate.control.errors import Conflict, Fault, Invalid, NotFound, Precon
 from sluicegate.control.ledger import Ledger, read_revisions
 from sluicegate.control.model import Actor, Expect, Page, Role, SubjectRow, Version
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
+from sluicegate.control.room import Room
 from sluicegate.control.rulesets import Rulesets
 from sluicegate.rules.feed import SubjectChanges, SubjectEntry
 from sluicegate.rules.notation import shown, suggest
@@ -39,6 +40,7 @@ class Subjects:
     def __init__(self, ledger: Ledger, rulesets: Rulesets) -> None:
         self._ledger = ledger
         self._rulesets = rulesets
+        self._room = Room(_TABLE)
 
     async def get(self, subject: str) -> SubjectRow:
         """Raises NotFound."""
@@ -86,8 +88,11 @@ class Subjects:
             _check_known(row, await self._rulesets.current_in(connection))
             if before is not None and _told(_made(before)) == _told(row):
                 return _made(before)
-            if before is None:
-                await _check_room(connection)
+            if before is None and not await self._room.has(connection, SUBJECTS_IN_NODE_MAX):
+                raise Conflict(
+                    f"there are {SUBJECTS_IN_NODE_MAX} subjects, as many as nodes hold; let the tier of others come with "
+                    "the request, as a verified fact"
+                )
             await change.touch("subjects")
             values = {
                 **_told(row),
@@ -133,14 +138,6 @@ async def _row(connection: AsyncConnection, subject: str) -> Row[Any] | None:
     if not subject.isprintable():
         return None
     return (await connection.execute(select(_TABLE).where(_TABLE.c.subject == subject, _LIVE))).one_or_none()
-
-
-async def _check_room(connection: AsyncConnection) -> None:
-    held = (await connection.execute(select(func.count()).select_from(_TABLE).where(_LIVE))).scalar_one()
-    if held >= SUBJECTS_IN_NODE_MAX:
-        raise Conflict(
-            f"there are {held} subjects, as many as nodes hold; let the tier of others come with the request, as a verified fact"
-        )
 
 
 def _check_name(subject: str) -> None:

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+
+import asyncpg
+import msgspec
+import pytest
+from sqlalchemy import text
+
+from sluicegate.clock import US_PER_S
+from sluicegate.control.errors import Invalid, NotAllowed, NotFound, PreconditionFailed, Unavailable
+from sluicegate.control.model import ABSENT
+from sluicegate.control.service import RulesService
+from sluicegate.errors import ConfigurationError
+from sluicegate.rules.document import load_document
+from sluicegate.rules.feed import POSTGRES_CHANNEL, ListEntry, NodeReport, Revisions
+
+SET = {"version": 1, "rules": [{"name": "api", "per": ["ip"], "quota": "100/minute"}]}
+WAIT_S = 20
+KEYS_OF_SQLITE = [
+    ("modify_nullable", None, table, column)
+    for table, column in (
+        ("versions", "version"),
+        ("pauses", "id"),
+        ("rollouts", "id"),
+        ("tokens", "id"),
+        ("audit", "id"),
+    )
+]
+
+
+def numbers(revisions: Revisions) -> tuple[int, ...]:
+    return (revisions.ruleset, revisions.overlay, revisions.lists, revisions.subjects, revisions.epoch)
+
+
+async def test_a_snapshot_is_of_one_moment(service, editor):
+    """What nodes are told are the rules of the revisions it names, and means what was put there."""
+    empty = await service.snapshot()
+    assert empty.rules is None and numbers(empty.revisions) == (0, 0, 0, 0, 0) and empty.revisions.incarnation
+    applied = await service.rulesets.put_ruleset(editor, SET, expect=ABSENT)
+    snapshot = await service.snapshot()
+    assert (snapshot.rules.version, snapshot.rules.digest) == (1, applied.version.info.digest)
+    assert load_document(snapshot.rules.document, "f", 1).digest == snapshot.rules.digest
+    assert snapshot.revisions == await service.revisions()
+    assert msgspec.json.decode(msgspec.json.encode(snapshot), type=type(snapshot)) == snapshot
+
+
+async def test_each_part_has_its_number(service, editor, node):
+    """A change of one part raises its number, and no other."""
+    await service.rulesets.put_ruleset(editor, SET, expect=ABSENT)
+    await service.pauses.pause(editor, "api")
+    await service.lists.put(editor, "block", "user", "u")
+    await service.lists.put(editor, "block", "user", "v")
+    await service.subjects.put(editor, "user:1", {"factor": 2})
+    assert numbers(await service.revisions()) == (1, 1, 2, 1, 0)
+    await service.ping()
+    assert numbers(await service.revisions()) == (1, 1, 2, 1, 0)
+
+
+async def test_who_waits_is_woken_by_a_change(service, editor):
+    """A waiting caller is answered by the next change, another one at once where it is behind, and a patient one when its time is over."""
+    etag = (await service.revisions()).etag
+    waiting = [asyncio.create_task(service.changed(etag, WAIT_S)) for _ in range(20)]
+    await asyncio.sleep(0)
+    await service.lists.put(editor, "block", "user", "u")
+    assert {(await task).lists for task in waiting} == {1}
+    assert (await service.changed(etag, WAIT_S)).lists == 1
+    assert (await service.changed((await service.revisions()).etag, 0.0)).lists == 1
+
+
+async def test_a_change_that_is_refused_wakes_nobody(service, editor, viewer):
+    """Refused, tried and empty changes raise no number and wake nobody."""
+    etag = (await service.revisions()).etag
+    for attempt in (
+        service.lists.put(viewer, "block", "user", "u"),
+        service.lists.put(editor, "block", "ip", "u"),
+        service.rulesets.delete_rule(editor, "api", expect=None),
+    ):
+        with pytest.raises((NotAllowed, Invalid, NotFound)):
+            await attempt
+    await service.lists.put(editor, "block", "user", "u", validate_only=True)
+    await service.ping()
+    assert (await service.changed(etag, 0.0)).etag == etag
+
+
+async def test_two_services_on_one_database(open_service, editor):
+    """What one service changes the other sees: in its reads at once, in its revisions when it looks."""
+    one, two = await open_service(), await open_service()
+    await one.rulesets.put_ruleset(editor, SET, expect=ABSENT)
+    assert (await two.rulesets.current()).info.version == 1
+    assert (await two.revisions()).ruleset == 0
+    await two.watch.once()
+    assert await two.revisions() == await one.revisions()
+    with pytest.raises(PreconditionFailed):
+        await two.rulesets.put_ruleset(
+            editor, {**SET, "rules": [{**SET["rules"][0], "quota": "2/second"}]}, expect=ABSENT
+        )
+    await two.rulesets.patch_rule(editor, "api", {"quota": "3/second"}, expect=1)
+    assert (await one.snapshot()).rules.version == 2
+
+
+async def test_two_services_write_at_once(open_service, editor, viewer):
+    """Of edits made from the same version at the same time exactly one is taken, and every other one is told that it came too late."""
+    services = [await open_service() for _ in range(2)]
+    await services[0].rulesets.put_ruleset(editor, SET, expect=ABSENT)
+    for version in range(1, 6):
+        edits = [
+            one.rulesets.patch_rule(editor, "api", {"quota": f"{version}{number}/minute"}, expect=version)
+            for number, one in enumerate(services * 3)
+        ]
+        outcomes = await asyncio.gather(*edits, return_exceptions=True)
+        assert sum(isinstance(outcome, PreconditionFailed) for outcome in outcomes) == 5
+        assert (await services[0].rulesets.current()).info.version == version + 1
+    verdict = await services[1].audit.verify(viewer)
+    assert (verdict.rows, verdict.faults) == (1 + 5 * 6, ())
+
+
+async def test_a_watched_service_learns_by_itself(open_service, editor):
+    """A service that watches learns of a change by another one without being asked: by its poll, and from PostgreSQL at once."""
+    watching, other = await open_service(watched=True), await open_service()
+    if watching.ledger.database.is_postgresql:
+        async with asyncio.timeout(WAIT_S):
+            while not watching.watch.listening:
+                await asyncio.sleep(0.01)
+    etag = (await watching.revisions()).etag
+    waiting = asyncio.create_task(watching.changed(etag, WAIT_S))
+    await asyncio.sleep(0)
+    await other.lists.put(editor, "block", "user", "u")
+    assert (await waiting).lists == 1
+
+
+async def test_postgresql_tells_when_it_is_kept(service, editor):
+    """PostgreSQL tells who listens the revisions of each change, once it is kept, and nothing of one that is given up."""
+    if not service.ledger.database.is_postgresql:
+        async with service.ledger.database.read() as connection:
+            assert (await connection.execute(text("SELECT sqlite_version()"))).scalar_one() == sqlite3.sqlite_version
+        return
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    address = service.ledger.database.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    connection = await asyncpg.connect(address)
+    await connection.add_listener(POSTGRES_CHANNEL, lambda *told: heard.put_nowait(told[3]))
+    await service.lists.put(editor, "block", "user", "tried", validate_only=True)
+    await service.lists.put(editor, "block", "user", "u")
+    told = msgspec.json.decode(await asyncio.wait_for(heard.get(), WAIT_S), type=Revisions)
+    assert told == await service.revisions() and heard.empty()
+    await connection.close()
+
+
+async def test_a_publisher_is_told_after_the_change(open_service, editor):
+    """What is given to publish is told of every change, and its faults change nothing."""
+
+    class Publisher:
+        def __init__(self) -> None:
+            self.told: list[Revisions] = []
+
+        async def publish(self, revisions: Revisions) -> None:
+            self.told.append(revisions)
+            if len(self.told) == 2:
+                raise ConnectionError("gone")
+
+    publisher = Publisher()
+    service = await open_service(publisher=publisher)
+    for name in ("a", "b", "c"):
+        await service.lists.put(editor, "block", "user", name)
+    assert [told.lists for told in publisher.told] == [1, 2, 3]
+    assert service.ledger.publish_failures == 1
+
+
+def report(node: str, applied: Revisions, **more) -> NodeReport:
+    return NodeReport(node=node, started_us=1, release="0", applied=applied, **more)
+
+
+async def test_nodes_and_their_lag(service, editor, node, clock, open_service):
+    """Each node is listed with what it decides by, and for how long it has lacked the newest; other services see it too."""
+    await service.lists.put(editor, "block", "user", "a")
+    first = await service.revisions()
+    answer = await service.nodes.report(node, report("n1", first))
+    assert answer.revisions == first
+    clock.advance(5 * US_PER_S)
+    await service.lists.put(editor, "block", "user", "b")
+    await service.nodes.report(node, report("n2", await service.revisions(), error="bad"))
+    clock.advance(2 * US_PER_S)
+    await service.lists.put(editor, "block", "user", "c")
+    clock.advance(3 * US_PER_S)
+    await service.nodes.report(node, report("n3", await service.revisions()))
+    rows = (await service.nodes.page(page_size=9)).items
+    assert [(row.report.node, row.lag_us) for row in rows] == [("n1", 5 * US_PER_S), ("n2", 3 * US_PER_S), ("n3", 0)]
+    assert rows[1].report.error == "bad" and rows[2].last_seen_us == clock.now_us()
+    other = await open_service()
+    assert [row.report.node for row in (await other.nodes.page(page_size=2)).items] == ["n1", "n2"]
+    await service.nodes.forget(editor, "n1")
+    with pytest.raises(NotFound):
+        await service.nodes.forget(editor, "n1")
+    assert len((await service.nodes.page(page_size=9)).items) == 2
+
+
+async def test_what_a_node_may_report(service, editor, node, clock, viewer):
+    """Only a node reports; observers get all of it, penalties come onto the block list in the node's name, a report has a bound."""
+    seen = []
+    service.nodes.observers.append(seen.append)
+    ends_us = clock.now_us() + US_PER_S
+    given = report("n1", Revisions(), penalties=[ListEntry("block", "ip", "192.0.2.1", ends_us, "penalty:api")])
+    with pytest.raises(NotAllowed):
+        await service.nodes.report(editor, given)
+    answer = await service.nodes.report(node, given)
+    assert seen == [given] and answer.revisions.lists == 1
+    row = (await service.audit.page(viewer, page_size=1)).items[0]
+    assert (row.actor, row.action) == ("node:n1", "list.penalty")
+    with pytest.raises(Invalid):
+        await service.nodes.report(node, report("n1", Revisions(), error="x" * 100_000))
+    for name in ("", "a\x00", "x" * 300):
+        with pytest.raises(Invalid):
+            await service.nodes.report(node, report(name, Revisions()))
+
+
+async def test_a_new_life(service, editor, admin):
+    """A database that was set back is adopted: it has another incarnation, so nodes take what it says though its numbers are lower."""
+    before = await service.revisions()
+    with pytest.raises(NotAllowed):
+        await service.adopt(editor)
+    after = await service.adopt(admin, reason="restored")
+    assert after.incarnation != before.incarnation and numbers(after) == numbers(before)
+    assert (await service.audit.page(admin, page_size=1)).items[0].action == "adopt"
+    assert service.hub.behind_us(before) > 0
+
+
+async def test_tables_of_a_newer_release(service, database_url, clock):
+    """Tables that a newer release has changed are left alone, and the error says so."""
+    async with service.ledger.database.write() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(ConfigurationError, match="newer release"):
+        await RulesService.open(database_url, clock, watched=False)
+
+
+async def test_tables_are_what_the_code_expects(service):
+    """The migrations make exactly the columns that the queries know, each with or without NULL as they say."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.runtime.migration import MigrationContext
+
+    from sluicegate.control.schema import metadata
+
+    def compare(connection):
+        context = MigrationContext.configure(connection, opts={"compare_type": False})
+        return compare_metadata(context, metadata)
+
+    async with service.ledger.database.read() as connection:
+        found = await connection.run_sync(compare)
+    # SQLite says of keys that they may be NULL; indexes and what is unique are the migrations' alone.
+    told = [change[0] if isinstance(change, list) else change for change in found]
+    beside = ("remove_index", "remove_constraint")
+    assert [change for change in told if change[0] not in beside and change[:4] not in KEYS_OF_SQLITE] == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "x", "mysql://h/d", "sqlite://", "sqlite:///:memory:", "sqlite+pysqlite:///x", "postgresql+psycopg2://h/d"],
+)
+async def test_what_is_no_database(url, clock):
+    """An address that is none of a database we know is an error of configuration."""
+    with pytest.raises(ConfigurationError):
+        await RulesService.open(url, clock)
+
+
+async def test_a_database_that_is_away(clock, free_port, tmp_path):
+    """A database that cannot be reached or opened is unavailable, whatever kind it is."""
+    for url in (f"postgresql://x@127.0.0.1:{free_port()}/x", f"sqlite:///{tmp_path}/no/such/folder/x.db"):
+        with pytest.raises(Unavailable):
+            await RulesService.open(url, clock)
