@@ -84,7 +84,10 @@ def _legible(limited: F, function: Callable[..., Any]) -> F:
 def _required(function: Callable[..., Any]) -> Current:
     found = current.get()
     if found is None:
-        raise ConfigurationError(f"{described(function)} is limited, but no RateLimitMiddleware is around it")
+        raise ConfigurationError(
+            f"{described(function)} is limited, but no RateLimitMiddleware is around it, or its thread does not have the context "
+            "of the request, as those of asyncio.to_thread have"
+        )
     return found
 
 
