@@ -19,8 +19,11 @@ pytestmark = pytest.mark.usefixtures("often_switched")
 ASKED = 4_000
 
 
-def beside(change: Callable[[int], None], ask: Callable[[], object]) -> tuple[int, list[object]]:
-    """Ask again and again while another thread changes something: changes made meanwhile, and the different answers."""
+def beside(change: Callable[[int], None], ask: Callable[[], object], wanted: int = 1) -> tuple[int, list[object]]:
+    """Ask again and again while another thread changes something: changes made meanwhile, and the different answers.
+
+    Asks on until there were twenty changes and ``wanted`` different answers; a test that never sees them fails by what it sees.
+    """
     done = threading.Event()
     changes = 0
     errors: list[BaseException] = []
@@ -39,7 +42,9 @@ def beside(change: Callable[[int], None], ask: Callable[[], object]) -> tuple[in
     thread.start()
     try:
         answers = {ask() for _ in range(ASKED)}
-        while changes < 20 and thread.is_alive():
+        for _ in range(100 * ASKED):
+            if changes >= 20 and len(answers) >= wanted:
+                break
             answers.add(ask())
     finally:
         done.set()
@@ -78,7 +83,7 @@ def test_a_request_sees_one_state_or_the_other() -> None:
     lists.replace(states[0])
     facts = Facts(user="eve", ip="10.0.0.1")
     changes, answers = beside(
-        lambda turn: lists.replace(states[turn % 2]), lambda: getattr(lists.find(facts), "list", None)
+        lambda turn: lists.replace(states[turn % 2]), lambda: getattr(lists.find(facts), "list", None), 2
     )
     assert answers == ["allow", "block"]
     assert changes >= 20
@@ -95,7 +100,7 @@ def test_overrides_and_penalties_beside_requests() -> None:
         for _ in range(3):
             limiter.check(Facts(user=f"mallory-{turn}"), 2_000_000)
 
-    changes, answers = beside(change, lambda: limiter.check(eve).limit)
+    changes, answers = beside(change, lambda: limiter.check(eve).limit, 3)
     assert answers == [1_000_000, 2_000_000, 3_000_000]
     assert limiter.penalties.given == changes == len(limiter.lists)
 

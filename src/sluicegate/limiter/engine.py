@@ -200,10 +200,13 @@ class Engine:
         if listed is not None:
             return Plan([], None, self.version, (), listed)
         plan = self.plan(facts, cost, peek=peek, by_rules=True)
-        overrides = self._known.subjects.overrides_of(facts)
-        if not (overrides and plan.charges):
+        subjects = self._known.subjects
+        if not (subjects.overriding and plan.charges):
             return plan
-        scale, rules = self._known.subjects.scale, self._rules
+        overrides = subjects.overrides_of(facts)
+        if not overrides:
+            return plan
+        scale, rules = subjects.scale, self._rules
         charges = [scale(charge, _name_in_file(rules[charge[0].name]), overrides) for charge in plan.charges]
         return Plan(charges, plan.tier, plan.version, plan.unidentified)
 
@@ -237,7 +240,7 @@ class Engine:
     def _other_tier(self, facts: Facts) -> str | None:
         """The tier of a request whose ``tier`` fact is absent or not named by the rule set."""
         tier = facts.tier
-        if tier is None and len(self._known.subjects):
+        if tier is None and self._known.subjects.active:
             tier = self._known.subjects.tier_of(facts)
         if tier is None and self._subject_tiers:
             known = self._subject_tiers

@@ -1,7 +1,7 @@
-"""The entries of one list, in a form in which a request is looked up: one dict per kind, and per length of a network's prefix.
+"""The entries of one list, in a form in which a request is looked up: one table per kind, and per length of a network's prefix.
 
-An address is an integer without the low bits its network ignores, so a lookup costs one shift and one dict access per length that
-occurs. Entries of one feed share one record of expiry and source. Readers need no lock: what they look at is a dict whose
+An address is an integer without the low bits its network ignores, so a lookup costs one shift and one access per length that
+occurs. Entries of one feed share one record of expiry and source. Readers need no lock: what they look at is a table whose
 accesses are whole, or something that is replaced whole.
 """
 
@@ -15,6 +15,7 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 from sluicegate.bounds import LIST_DUE_SPARE, LIST_VALUE_CHARS_MAX, SUBJECT_CHARS_MAX
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.due import Due
+from sluicegate.limiter.segmented import SEGMENTS, Numbered, Segmented
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.feed import ListKey, ListKind
 from sluicegate.rules.identity.addresses import Block, read_block
@@ -69,12 +70,12 @@ def place_of(key: ListKey) -> Place:
 
 
 class _Group(Generic[K]):
-    """Entries that are looked up in one dict."""
+    """Entries that are looked up in one table."""
 
     __slots__ = ("due", "entries")
 
-    def __init__(self) -> None:
-        self.entries: dict[K, Record] = {}
+    def __init__(self, entries: Segmented[K, Record]) -> None:
+        self.entries = entries
         self.due: Due[K] = Due()
 
     def put(self, key: K, record: Record) -> None:
@@ -91,7 +92,7 @@ class _Group(Generic[K]):
     def prune(self, now_us: int) -> None:
         entries = self.entries
         for key in self.due.take(now_us):
-            expires_us, _ = entries.get(key, (None, ""))
+            expires_us, _ = entries.get(key) or (None, "")
             if expires_us is not None and expires_us <= now_us:
                 del entries[key]
 
@@ -104,8 +105,8 @@ class ListTable:
     def __init__(self) -> None:
         self._blocks: dict[tuple[bool, int], _Group[int]] = {}
         self._names: dict[ListKind, _Group[str]] = {}
-        self._v4: tuple[tuple[int, dict[int, Record]], ...] = ()
-        self._v6: tuple[tuple[int, dict[int, Record]], ...] = ()
+        self._v4: tuple[tuple[int, Segmented[int, Record]], ...] = ()
+        self._v6: tuple[tuple[int, Segmented[int, Record]], ...] = ()
         self._digests = False
 
     def __len__(self) -> int:
@@ -126,17 +127,18 @@ class ListTable:
         if isinstance(at, Block):
             group = self._blocks.get((at.is_v6, at.shift))
             if group is None:
-                group = _Group()
+                group = _Group(Numbered())
                 # Others read sizes meanwhile, so a new dict takes the place of the old one, here and below.
                 self._blocks = {**self._blocks, (at.is_v6, at.shift): group}
+            fresh = not group.entries
             group.put(at.prefix, record)
-            if len(group.entries) == 1:
+            if fresh:
                 self._arrange()
             return
         self._digests = self._digests or fullmatch(_DIGEST, at) is not None
         named = self._names.get(kind)
         if named is None:
-            named = _Group()
+            named = _Group(Segmented())
             self._names = {**self._names, kind: named}
         named.put(at, record)
 
@@ -144,13 +146,13 @@ class ListTable:
         """Take an entry off; whether it was there."""
         if isinstance(at, Block):
             group = self._blocks.get((at.is_v6, at.shift))
-            if group is None or group.entries.pop(at.prefix, None) is None:
+            if group is None or group.entries.pop(at.prefix) is None:
                 return False
             if not group.entries:
                 self._arrange()
             return True
         named = self._names.get(kind)
-        return named is not None and named.entries.pop(at, None) is not None
+        return named is not None and named.entries.pop(at) is not None
 
     def get(self, at: Block | str, kind: ListKind) -> Record | None:
         """The entry that stands exactly there, whether or not it has ended."""
@@ -185,7 +187,8 @@ class ListTable:
         if known is not None:
             is_v6, number = known
             for shift, entries in self._v6 if is_v6 else self._v4:
-                if number >> shift in entries:
+                key = number >> shift
+                if key in entries.parts[key % SEGMENTS]:
                     return True
         for kind, group in self._names.items():
             value = _VALUES[kind](facts)

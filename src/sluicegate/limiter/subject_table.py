@@ -26,6 +26,7 @@ from sluicegate.clock import Clock
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.due import Due
 from sluicegate.limiter.fed import FedTable, Shared
+from sluicegate.limiter.segmented import Segmented
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.feed import SubjectEntry
 from sluicegate.stores.base import Charge, Counter
@@ -66,32 +67,32 @@ class _State:
     __slots__ = ("overrides", "subjects")
 
     def __init__(self) -> None:
-        self.subjects: dict[str, _Known] = {}
-        self.overrides: dict[str, Override] = {}
+        self.subjects: Segmented[str, _Known] = Segmented()
+        self.overrides: Segmented[str, Override] = Segmented()
 
     def put(self, subject: str, known: _Known) -> None:
         self.subjects[subject] = known
         _, numerator, denominator, until_us, rules = known
         if numerator == denominator:
-            self.overrides.pop(subject, None)
+            self.overrides.pop(subject)
             return
         dimension, _, value = subject.partition(":")
         part = subject_of(((dimension, value),))
         self.overrides[subject] = Override(subject, part, numerator, denominator, until_us, rules)
 
     def remove(self, subject: str) -> bool:
-        self.overrides.pop(subject, None)
-        return self.subjects.pop(subject, None) is not None
+        self.overrides.pop(subject)
+        return self.subjects.pop(subject) is not None
 
 
 class SubjectTable(FedTable[_State, SubjectEntry, str]):
     """Tiers and overrides by subject. Looking up takes no lock.
 
     At most ``SUBJECTS_IN_NODE_MAX`` subjects; where there are more, the tier has to come with the request, as a verified fact.
-    ``overriding``: whether there is any override.
+    ``active``: whether there is any; ``overriding``: whether there is any override.
     """
 
-    __slots__ = ("_due", "_known", "_scaled", "overriding")
+    __slots__ = ("_due", "_known", "_scaled", "active", "overriding")
 
     def __init__(self, clock: Clock, changed: Callable[[], None] | None = None) -> None:
         super().__init__("subjects", clock, changed)
@@ -99,6 +100,7 @@ class SubjectTable(FedTable[_State, SubjectEntry, str]):
         self._due: Due[str] = Due()
         # By identity: to hash a counter takes longer than to decide by it. The entry keeps its counter, so no id is used twice.
         self._scaled: dict[tuple[int, int, int], tuple[Counter, Counter]] = {}
+        self.active = False
         self.overriding = False
 
     def __len__(self) -> int:
@@ -171,7 +173,7 @@ class SubjectTable(FedTable[_State, SubjectEntry, str]):
             self._prune()
             state = self._state
             if len(state.subjects) + len(read) > SUBJECTS_IN_NODE_MAX:
-                new = len({subject for subject, _ in read} - state.subjects.keys())
+                new = len({subject for subject, _ in read if subject not in state.subjects})
                 self._check_room(len(state.subjects) + new, SUBJECTS_IN_NODE_MAX)
             for subject in remove:
                 state.remove(subject)
@@ -211,6 +213,7 @@ class SubjectTable(FedTable[_State, SubjectEntry, str]):
                     del state.subjects[subject]
 
     def _note_change(self) -> None:
+        self.active = bool(self._state.subjects)
         self.overriding = bool(self._state.overrides)
         super()._note_change()
 
