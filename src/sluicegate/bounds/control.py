@@ -36,6 +36,7 @@ __all__ = [
     "PAGE_TOKEN_CHARS_MAX",
     "PAUSES_MAX",
     "POLL_WAIT_S_MAX",
+    "PUSH_TIMEOUT_S",
     "REPORT_BODY_BYTES_MAX",
     "REQUEST_ID_CHARS_MAX",
     "REVISIONS_REMEMBERED",
@@ -141,3 +142,6 @@ REQUEST_ID_CHARS_MAX: Final = 128
 # far below; a loop that has lost its way does not fill the audit trail.
 FAILED_LOGINS_PER_MINUTE: Final = 10
 WRITES_PER_MINUTE: Final = 120
+
+# Seconds that telling Redis of a change may take. The change is kept already; its answer waits for this.
+PUSH_TIMEOUT_S: Final = 1

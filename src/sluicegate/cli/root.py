@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from sluicegate.cli import decide, replay, rules, serve
+from sluicegate.cli import control, decide, replay, rules, serve
 from sluicegate.cli.options import Group
 from sluicegate.errors import SluicegateError
 from sluicegate.rules.problems import RulesInvalid
@@ -25,7 +25,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 # What it says where it has no descriptor, process or memory left.
 _NO_MEANS = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
-LATER = frozenset({"control", "top", "suggest", "nodes", "audit", "counters", "doctor", "sim", "pause"})
+LATER = frozenset({"top", "suggest", "nodes", "audit", "counters", "doctor", "sim", "pause"})
 
 
 @click.group(cls=Group, later=LATER, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -39,7 +39,7 @@ def root() -> None:
 
 for _command in (
     serve.up, serve.serve, serve.gateway, rules.rules, decide.check, decide.explain,
-    replay.replay,
+    replay.replay, control.control, control.tokens,
 ):  # fmt: skip
     root.add_command(_command)
 

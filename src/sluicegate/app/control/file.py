@@ -1,0 +1,89 @@
+"""A file that owns the rules of a service: each accepted edit is a version, a bad one is told and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from pathlib import Path
+
+from sluicegate.app import logs
+from sluicegate.app.rules_file import POLL_INTERVAL_S
+from sluicegate.bounds import RULES_BYTES_MAX
+from sluicegate.control.errors import ControlError, Invalid
+from sluicegate.control.service import RulesService
+from sluicegate.errors import ConfigurationError
+from sluicegate.rules.identity.files import read_file
+from sluicegate.rules.problems import RulesInvalid
+
+__all__ = ["OwningFile"]
+
+
+class OwningFile:
+    """The file, watched by polls; content that two polls in a row saw is taken.
+
+    Half a rules file can be a valid one with fewer rules; so a file that is being written is looked at again before it is believed.
+    """
+
+    def __init__(self, path: Path, service: RulesService) -> None:
+        self._path = path
+        self._service = service
+        self._judged = b""
+        self._pending = b""
+        self._error = ""
+
+    async def take(self) -> None:
+        """Make the service's rules those of the file, now. Raises ConfigurationError, RulesInvalid for bad rules."""
+        content = await asyncio.to_thread(self._read)
+        try:
+            await self._service.take_file(content, self._path.name)
+        except Invalid as error:
+            raise RulesInvalid(str(self._path), error.problems) from error
+        except ControlError as error:
+            raise ConfigurationError(f"--rules: {error}") from error
+        self._service.own_by_file(str(self._path.absolute()))
+        self._judged = _digest(content)
+
+    async def keep_watching(self) -> None:
+        """Poll for as long as the process lives."""
+        while True:
+            await asyncio.sleep(POLL_INTERVAL_S)
+            try:
+                await self._poll()
+            except ConfigurationError as error:
+                self._say(str(error))
+            except ControlError as error:
+                # The database is away: the content counts as unseen, so that the next poll tries again.
+                self._judged = b""
+                self._say(str(error))
+
+    async def _poll(self) -> None:
+        content = await asyncio.to_thread(self._read)
+        digest = _digest(content)
+        if digest == self._judged:
+            self._pending = b""
+            return
+        if digest != self._pending:
+            self._pending = digest
+            return
+        self._pending, self._judged = b"", digest
+        try:
+            applied = await self._service.take_file(content, self._path.name)
+        except Invalid as error:
+            self._say("\n".join(str(each) for each in error.problems if each.severity == "error") or str(error))
+            return
+        self._error = ""
+        logs.event(logging.INFO, "rules_accepted", version=applied.version.info.version, changed=applied.changed)
+
+    def _read(self) -> bytes:
+        return read_file(self._path, RULES_BYTES_MAX, "rules file")
+
+    def _say(self, error: str) -> None:
+        """Once, not at every poll."""
+        if error != self._error:
+            self._error = error
+            logs.event(logging.ERROR, "rules_rejected", error=error)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()

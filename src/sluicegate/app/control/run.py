@@ -1,0 +1,169 @@
+"""The life of a rules service: compose, listen, serve, drain, exit.
+
+SIGTERM, SIGINT and SIGHUP begin the end: ``/readyz`` turns to 503 and long polls end at once; for ``drain_delay_s`` everything else goes
+on as before; then the listener closes, requests in flight finish, and the process exits 0. A second signal cuts what is left and exits 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from sluicegate.app import logs
+from sluicegate.app.control.file import OwningFile
+from sluicegate.app.control.settings import ControlSettings, database_url
+from sluicegate.app.server import log_loop_fault, loop_factory
+from sluicegate.app.signals import StopRequests
+from sluicegate.clock import Clock, SystemClock
+from sluicegate.control.errors import ControlError
+from sluicegate.control.http.app import build_app
+from sluicegate.control.http.settings import ApiSettings
+from sluicegate.control.model import DEFAULT_NAMESPACE
+from sluicegate.control.push import RedisPublisher
+from sluicegate.control.server import ControlServer
+from sluicegate.control.service import RulesService
+from sluicegate.doors.listen import Address, bind, named
+from sluicegate.errors import ConfigurationError
+
+__all__ = ["opened", "run_control", "serve_control"]
+
+_FORCED = 1
+
+
+def run_control(settings: ControlSettings, *, out: TextIO | None = None, clock: Clock | None = None) -> int:
+    """Serve until told to stop; returns the exit status. Raises ConfigurationError where it cannot start.
+
+    ``out`` (None: standard output) gets one line for the listener when it is open, and the first admin's token where one is made.
+    """
+    logs.configure(settings.log_format)
+    # What uvicorn has to say of faults goes where everything else does.
+    logging.getLogger("uvicorn.error").handlers[:] = logs.LOGGER.handlers
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(serve_control(settings, clock or SystemClock(), out=out or sys.stdout))
+
+
+async def serve_control(
+    settings: ControlSettings, clock: Clock, *, out: TextIO, requests: StopRequests | None = None
+) -> int:
+    """The life of a rules service on the running loop. ``requests``: how to stop it; None: by signals."""
+    asyncio.get_running_loop().set_exception_handler(log_loop_fault)
+    if requests is None:
+        requests = StopRequests()
+        requests.listen()
+    tls = None if settings.tls is None else settings.tls.context()
+    async with _bound(settings.listen) as (sock, address), _service(settings, clock) as service:
+        made = await _first_token(service, settings.admin_token)
+        file = None
+        if settings.rules is not None:
+            file = OwningFile(settings.rules, service)
+            await file.take()
+        server = ControlServer(build_app(service, ApiSettings(node_token=settings.node_token), clock), sock, tls=tls)
+        await server.start()
+        _announce(out, settings, address, made)
+        version = (await service.revisions()).ruleset
+        logs.event(logging.INFO, "started", control=_url(settings, address), version=version)
+        watching = None if file is None else asyncio.create_task(file.keep_watching())
+        try:
+            await requests.stop.wait()
+            return await _drain(settings, server, requests)
+        finally:
+            if watching is not None:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _first_token(service: RulesService, chosen: str | None) -> str | None:
+    try:
+        with named("admin-token"):
+            return await service.tokens.bootstrap(chosen)
+    except ControlError as error:
+        raise ConfigurationError(f"--db: {error}") from error
+
+
+@contextlib.asynccontextmanager
+async def opened(db: str | None, data: Path, clock: Clock) -> AsyncIterator[RulesService]:
+    """The service on its database, beside one that may be running, for one change by hand. Raises ConfigurationError."""
+    url = database_url(db, data)
+    with _as_configuration():
+        service = await RulesService.open(url, clock, watched=False)
+    async with service:
+        yield service
+
+
+@contextlib.asynccontextmanager
+async def _service(settings: ControlSettings, clock: Clock) -> AsyncIterator[RulesService]:
+    with named("push"):
+        publisher = None if settings.push is None else RedisPublisher(settings.push, DEFAULT_NAMESPACE)
+    try:
+        url = database_url(settings.db, settings.data)
+        with _as_configuration():
+            service = await RulesService.open(url, clock, publisher=publisher)
+        try:
+            yield service
+        finally:
+            # A database that is away at the end keeps nobody from ending; what was acknowledged is in it.
+            with contextlib.suppress(ControlError):
+                await service.close()
+    finally:
+        if publisher is not None:
+            await publisher.close()
+
+
+@contextlib.asynccontextmanager
+async def _bound(address: Address) -> AsyncIterator[tuple[socket.socket, Address]]:
+    """A socket at an address, and the address it really has; the file of a Unix socket is removed at the end."""
+    with named("control"):
+        sock = await bind(address)
+    try:
+        yield sock, address if address.path is not None else Address(address.host, sock.getsockname()[1])
+    finally:
+        sock.close()
+        if address.path is not None:
+            Path(address.path).unlink(missing_ok=True)  # noqa: ASYNC240 - one local file, at the end
+
+
+@contextlib.contextmanager
+def _as_configuration() -> Iterator[None]:
+    """What the database refuses before anything is served, as an error of whoever named it."""
+    try:
+        yield
+    except (ControlError, ConfigurationError) as error:
+        raise ConfigurationError(f"--db: {error}") from error
+
+
+async def _drain(settings: ControlSettings, server: ControlServer, requests: StopRequests) -> int:
+    server.stop_waiting()
+    await requests.unless_forced(asyncio.sleep(settings.drain_delay_s))
+    closing = asyncio.create_task(server.close(settings.drain_timeout_s))
+    forced = asyncio.create_task(requests.force.wait())
+    await asyncio.wait([closing, forced], return_when=asyncio.FIRST_COMPLETED)
+    if not closing.done():
+        server.cut()
+    forced.cancel()
+    await closing
+    if requests.force.is_set():
+        return _FORCED
+    logs.event(logging.INFO, "stopped")
+    return 0
+
+
+def _url(settings: ControlSettings, address: Address) -> str:
+    return str(address) if address.path is not None else f"{settings.scheme}://{address}"
+
+
+def _announce(out: TextIO, settings: ControlSettings, address: Address, token: str | None) -> None:
+    lines = [f"{'control':<8} {_url(settings, address)}"]
+    if token is not None:
+        lines.append(f"{'token':<8} {token} (of the first admin; it is shown this once)")
+    if settings.rules is not None:
+        lines.append(f"{'rules':<8} {settings.rules.absolute()} (owns the rules; an edit is a version)")
+    try:
+        print("\n".join(lines), file=out, flush=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write to standard output: {error.strerror}") from error
