@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from sluicegate.bounds import GRPC_PENDING_BYTES_MAX
+from sluicegate.clock import ManualClock
 from sluicegate.doors.grpc.calls import Route
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.load import load_rules
+from sluicegate.stores.memory import MemoryStore
+from sluicegate.testing import LaterStore
 
 Start = Callable[..., Awaitable[Any]]
 
@@ -81,6 +86,28 @@ async def test_calls_in_pieces_make_room_again(client: Any, message: bytes, endi
         client.http2.send_data(stream, framed[60_000:], end_stream=True)
         await client.flush()
         assert (await client.reply(stream)).code == code
+
+
+async def test_the_time_of_a_request_is_not_that_of_its_answer(start_door: Start, message: bytes) -> None:
+    """A call that is complete and waits for the store is not ended for coming slowly."""
+    store = LaterStore(MemoryStore(ManualClock()))
+    rules = load_rules("version: 1\nrules: [{name: a, match: {domain: edge}, quota: 5/minute}]", "rules.yaml")
+    door = await start_door(limiter=Limiter.from_rules(rules, store), request_s=0.1)
+    client = await door.connect()
+    store.hold()
+    complete, slow = client.request(RATE_LIMIT, message), client.request(RATE_LIMIT, None)
+    await client.flush()
+    assert (await client.reply(slow)).code == "DEADLINE_EXCEEDED"
+    store.release()
+    assert (await client.reply(complete)).code == "OK"
+
+
+async def test_the_largest_message(start_door: Start, message: bytes) -> None:
+    """A message of as many bytes as may be is answered, and one of a byte more is not."""
+    door = await start_door(message_bytes_max=len(message))
+    client = await door.connect()
+    assert (await client.call(RATE_LIMIT, message)).code == "OK"
+    assert (await client.call(RATE_LIMIT, message + b"\x7a\0")).code == "RESOURCE_EXHAUSTED"
 
 
 async def test_a_goaway_of_the_client(door: Any, client: Any, message: bytes) -> None:
