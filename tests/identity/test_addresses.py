@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.bounds import ADDRESS_CHARS_MAX, IP_MEMO_MAX
 from sluicegate.rules.identity import addresses
-from sluicegate.rules.identity.addresses import IpKeyer, Networks, canonical_ip
+from sluicegate.rules.identity.addresses import AddressNumbers, IpKeyer, Networks, canonical_ip, read_block
 
 SPELLINGS = [
     ("203.0.113.9", "203.0.113.9"),
@@ -239,3 +240,64 @@ def test_a_new_address_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert IpKeyer().key(new) == "2001:db8:77:1::/64"
     assert networks.contains(new)
     assert parsed == [new]
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.integers(0, 2**128 - 1), st.integers(0, 128), st.booleans())
+def test_a_block_is_the_network_it_names(number: int, bits: int, v6: bool) -> None:
+    """A block read from any canonical network holds the same addresses and is written the same."""
+    network: Any
+    if v6:
+        network = ipaddress.IPv6Network((number >> (128 - bits) << (128 - bits), bits))
+    else:
+        bits = bits % 33
+        network = ipaddress.IPv4Network((number % 2**32 >> (32 - bits) << (32 - bits), bits))
+    block = read_block(str(network))
+    (same,) = Networks([network]).texts
+    wanted = ipaddress.ip_network(same)
+    assert block.is_v6 == (wanted.version == 6)
+    assert (block.shift, block.prefix << block.shift) == (
+        wanted.max_prefixlen - wanted.prefixlen,
+        int(wanted.network_address),
+    )
+    assert str(block) == (same if wanted.prefixlen < wanted.max_prefixlen else str(wanted.network_address))
+    assert read_block(str(block)) == block
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10.0.0.1/8", "10.0.0.0/33", "nonsense", "1.2.3", "01.2.3.4", "1.2.3.4 ", "1.2.3.4\x00"]
+)
+def test_what_is_no_block_is_refused(text: str) -> None:
+    """Names, host bits, short and octal spellings are errors, as they are for a rule's networks."""
+    with pytest.raises(ValueError, match="network"):
+        read_block(text)
+    with pytest.raises(ValueError, match="network"):
+        Networks.parse([text])
+
+
+@given(
+    st.ip_addresses().map(str)
+    | st.text(max_size=30)
+    | st.sampled_from(["[::1]:80", "::ffff:1.2.3.4", "1.2.3.4:5", '"1.2.3.4"', "1.2.3.4 "])
+)
+def test_the_number_of_an_address_is_that_of_its_one_spelling(text: str) -> None:
+    """What ``canonical_ip`` reads has the number of its canonical text, and what it does not has none; asked again it is the same."""
+    numbers = AddressNumbers()
+    try:
+        address = ipaddress.ip_address(canonical_ip(text))
+    except ValueError:
+        assert numbers[text] is numbers[text] is None
+        return
+    assert numbers[text] == numbers[text] == (address.version == 6, int(address))
+
+
+def test_a_full_memo_of_numbers_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of addresses takes no more memory than the bound, and nothing that is too long to be one is kept."""
+    monkeypatch.setattr("sluicegate.rules.identity.addresses.IP_MEMO_MAX", 3)
+    numbers = AddressNumbers()
+    for number in range(10):
+        assert numbers[f"10.0.0.{number}"] == (False, 0x0A000000 + number)
+        assert len(numbers) <= 3
+    before = len(numbers)
+    assert numbers["1" * 1_000] is None
+    assert len(numbers) == before

@@ -192,8 +192,9 @@ class Engine:
 
     def _plan_known(self, facts: Facts, cost: int, *, peek: bool) -> Plan:
         """``plan`` where there are entries of lists, or overrides."""
+        lists = self._known.lists
         try:
-            listed = self._known.lists.find(facts)
+            listed = lists.find(facts) if lists.active else None
         except (TypeError, AttributeError):
             _check_types(facts)
             raise

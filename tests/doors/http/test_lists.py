@@ -19,9 +19,7 @@ Request = Callable[..., bytes]
 
 RULES = """
 version: 1
-identity:
-  trusted_peers: [127.0.0.0/8]
-  ip: {header: X-Forwarded-For}
+identity: {trusted_peers: [127.0.0.0/8], ip: {header: X-Forwarded-For}}
 rules:
   - {name: api, per: [ip], quota: 2/minute, respond: {template: "no {rule}"}}
 """
