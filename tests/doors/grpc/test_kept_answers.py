@@ -40,6 +40,8 @@ async def test_rules_in_shadow_are_never_the_nearest(bench: Make) -> None:
         assert fields(answer)["x-ratelimit-policy"].startswith("a;q=5")
     assert dict(first.dynamic_metadata) == {"rule": "a", "outcome": "allowed"}
     assert list(second.dynamic_metadata["shadow_refused"]) == ["watched"]
+    written = bench(rules_of(watched, "name: a, per: [descriptor.k], quota: 5/minute"), headers="ietf")
+    assert dict((await written.ask("k=1")).dynamic_metadata) == {"rule": "a", "outcome": "allowed"}
 
 
 async def test_refusals_by_one_rule_and_by_two(bench: Make) -> None:
