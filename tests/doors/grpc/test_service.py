@@ -20,6 +20,12 @@ rules:
   - {name: floor, quota: 1000/second}
   - {name: per-key, match: {domain: edge}, per: [descriptor.api_key], quota: 5/minute}
 """
+QUEUE_AND_BUCKET = """
+version: 1
+rules:
+  - {name: queue, match: {domain: edge}, per: [descriptor.q], quota: 1/second burst 5, algorithm: leaky_bucket}
+  - {name: bucket, match: {domain: edge}, per: [descriptor.k], quota: 5/minute}
+"""
 OK, OVER = 1, 2
 
 
@@ -327,13 +333,7 @@ async def test_leaky_buckets_are_not_waited_for(bench: Make) -> None:
 
 async def test_a_charge_that_would_wait_beside_a_look(bench: Make) -> None:
     """In a request of several steps, too, what would have to wait is refused and takes no place."""
-    rules = """
-version: 1
-rules:
-  - {name: queue, match: {domain: edge}, per: [descriptor.q], quota: 1/second burst 5, algorithm: leaky_bucket}
-  - {name: bucket, match: {domain: edge}, per: [descriptor.k], quota: 5/minute}
-"""
-    services = bench(rules)
+    services = bench(QUEUE_AND_BUCKET)
     look = services.descriptor("k=1", hits_addend={"value": 0})
     assert codes(await services.ask("q=1", look)) == [OK, OK, OK]
     for _ in range(3):
@@ -346,13 +346,7 @@ rules:
 
 async def test_only_the_descriptor_that_would_wait_is_over(bench: Make) -> None:
     """Of several descriptors the status of each tells of its own rule, also where one would only have to wait."""
-    rules = """
-version: 1
-rules:
-  - {name: queue, match: {domain: edge}, per: [descriptor.q], quota: 1/second burst 5, algorithm: leaky_bucket}
-  - {name: bucket, match: {domain: edge}, per: [descriptor.k], quota: 5/minute}
-"""
-    services = bench(rules)
+    services = bench(QUEUE_AND_BUCKET)
     assert codes(await services.ask("q=1", "k=1")) == [OK, OK, OK]
     answer = await services.ask("q=1", "k=1")
     assert codes(answer) == [OVER, OVER, OK]
