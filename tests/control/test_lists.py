@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -285,6 +286,21 @@ async def test_a_bad_line_keeps_the_whole_feed_out(service, editor, form, data, 
     assert (await service.audit.page(admin, page_size=1)).items[0].outcome == "refused"
     # The connection is fit for the next one.
     assert (await service.lists.import_entries(editor, "block", chunks(FEED), source="waf")).added == 3
+
+
+async def test_imports_beside_changes(service, editor):
+    """While a feed comes in others change the lists, and several feeds at once end as if they had come one after another."""
+
+    async def slow(first: bytes):
+        yield first + b"\n"
+        await service.lists.put(editor, "block", "user", first.decode())
+        yield b"192.0.2.200"
+
+    values = [f"192.0.2.{number}" for number in range(5)]
+    imports = [service.lists.import_entries(editor, "block", slow(value.encode()), source=value) for value in values]
+    results = await asyncio.wait_for(asyncio.gather(*imports), 60)
+    assert sorted((result.added, result.unchanged) for result in results) == [(1, 1)] * 4 + [(2, 0)]
+    assert len(await entries(service)) == 5 + 5 + 1
 
 
 async def test_who_may_import(service, viewer, editor):

@@ -209,7 +209,7 @@ async def test_versions_come_in_pages(service, editor):
 
 
 async def test_a_file_owns_the_rules(service, editor, tmp_path):
-    """While a file owns the rules each accepted edit of it is a version, and edits by others are refused, naming it."""
+    """While a file owns the rules each accepted edit is a version, a bad one is told with its line (T109), and edits by others are refused."""
     path = str(tmp_path / "rules.yaml")
     service.own_by_file(path)
     with pytest.raises(FileOwned) as caught:

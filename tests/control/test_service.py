@@ -117,7 +117,7 @@ async def test_two_services_write_at_once(open_service, editor, viewer):
 
 
 async def test_a_watched_service_learns_by_itself(open_service, editor):
-    """A service that watches learns of a change by another one without being asked: by its poll, and from PostgreSQL at once."""
+    """A service that watches learns of a change by another one without being asked: by its poll, and from PostgreSQL at once (T99)."""
     watching, other = await open_service(watched=True), await open_service()
     if watching.ledger.database.is_postgresql:
         async with asyncio.timeout(WAIT_S):

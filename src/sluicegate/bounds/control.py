@@ -23,6 +23,7 @@ __all__ = [
     "CONTROL_STATEMENT_S_MAX",
     "CONTROL_TEXT_CHARS_MAX",
     "FAILED_LOGINS_PER_MINUTE",
+    "IMPORTS_AT_ONCE_MAX",
     "IMPORT_BATCH_LINES",
     "IMPORT_BYTES_MAX",
     "IMPORT_FAULTS_SHOWN",
@@ -83,6 +84,9 @@ TOMBSTONES_KEPT: Final = 100_000
 # Lines of an import that are checked and staged at a time, and bytes of one line. The longest value has 256 bytes.
 IMPORT_BATCH_LINES: Final = 20_000
 IMPORT_LINE_BYTES_MAX: Final = 4_096
+
+# Imports that are read at the same time; more wait. Each holds a connection for as long as its lines take to come.
+IMPORTS_AT_ONCE_MAX: Final = 2
 
 # Bad lines of an import that are told. An import with one is not taken.
 IMPORT_FAULTS_SHOWN: Final = 20

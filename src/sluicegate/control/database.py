@@ -53,17 +53,9 @@ class Database:
     async def write(self) -> AsyncIterator[AsyncConnection]:
         """A writing transaction; what happens in it is kept at its end, and nothing of it when an exception leaves it."""
         with _answering():
-            try:
-                await asyncio.wait_for(self._writing.acquire(), CONTROL_LOCK_WAIT_S)
-            except TimeoutError as error:
-                raise Unavailable(f"another change took longer than {CONTROL_LOCK_WAIT_S} s") from error
-            try:
-                async with self._engine.execution_options(**{_WRITE: True}).begin() as connection:
-                    if self.is_postgresql:
-                        await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-                    yield connection
-            finally:
-                self._writing.release()
+            async with self._alone(), self._engine.execution_options(**{_WRITE: True}).begin() as connection:
+                await self._lock(connection)
+                yield connection
 
     @contextlib.asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -85,12 +77,27 @@ class Database:
     @contextlib.asynccontextmanager
     async def write_on(self, connection: AsyncConnection) -> AsyncIterator[AsyncConnection]:
         """As ``write``, on a connection from ``scratch`` that is in no transaction."""
-        async with self._writing:
+        async with self._alone():
             await connection.execution_options(**{_WRITE: True})
             async with connection.begin():
-                if self.is_postgresql:
-                    await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+                await self._lock(connection)
                 yield connection
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Wait for the writing transaction of this process that came before; the others are held off by the database."""
+        try:
+            await asyncio.wait_for(self._writing.acquire(), CONTROL_LOCK_WAIT_S)
+        except TimeoutError as error:
+            raise Unavailable(f"another change took longer than {CONTROL_LOCK_WAIT_S} s") from error
+        try:
+            yield
+        finally:
+            self._writing.release()
+
+    async def _lock(self, connection: AsyncConnection) -> None:
+        if self.is_postgresql:
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
 
     async def upgrade(self) -> None:
         """Bring the tables to this release; several processes may do so at once. Raises ConfigurationError where they are newer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterable, Iterator
 from typing import Any, Literal, get_args
@@ -9,7 +10,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import Row, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sluicegate.bounds import LIST_ENTRIES_MAX
+from sluicegate.bounds import IMPORTS_AT_ONCE_MAX, LIST_ENTRIES_MAX
 from sluicegate.control import schema
 from sluicegate.control.deltas import delta, prune
 from sluicegate.control.edits import check_expected
@@ -42,6 +43,7 @@ class Lists:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._room = Room(_TABLE)
+        self._importing = asyncio.Semaphore(IMPORTS_AT_ONCE_MAX)
 
     async def get(self, key: ListKey) -> ListRow:
         """Raises NotFound, and Invalid for a key that no entry can have."""
@@ -192,7 +194,7 @@ class Lists:
         ``replace``: entries of the same source that are not among them are removed. An entry that another source put there, and
         that has not ended, stays as it is and counts as unchanged; so a feed never takes away, or ends, what somebody blocked by hand.
         """
-        async with self._ledger.database.scratch() as connection:
+        async with self._importing, self._ledger.database.scratch() as connection:
             with self._as_refusal() as refusal:
                 self._ledger.allow(actor, Role.EDITOR)
                 # Any valid value: what is checked is list and kind.

@@ -7,6 +7,8 @@ import uuid
 from alembic import op
 from sqlalchemy import text
 
+__all__ = ["upgrade"]
+
 revision = "0001"
 down_revision = None
 
