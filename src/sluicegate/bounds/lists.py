@@ -35,8 +35,8 @@ LIST_DUE_SPARE: Final = 1_024
 # would not notice.
 BLOCK_RETRY_AFTER_US_MAX: Final = 86_400 * 1_000_000
 
-# Subjects with a tier or an override in one process. One takes about 100 bytes and with an override 400, so a million take 100 to 400 MB; where there are more, the
-# tier has to come with the request, as a verified fact.
+# Subjects with a tier or an override in one process. One takes about 100 bytes, with an override 300, so a million take 100 to
+# 300 MB; where there are more, the tier has to come with the request, as a verified fact.
 SUBJECTS_IN_NODE_MAX: Final = 1_000_000
 
 # Numerator and denominator of the factor of an override. A limit that is to be a million times what it was is another limit.
