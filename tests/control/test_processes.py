@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import signal
@@ -124,12 +125,12 @@ async def test_a_killed_writer_loses_nothing(open_service, database_url, writer,
 
 
 async def test_a_killed_database_loses_nothing(postgres, postgres_programs, clock, editor, viewer):
-    """A PostgreSQL that ends without warning has kept what was acknowledged; meanwhile changes are refused as unavailable, and then go on."""
+    """A PostgreSQL that ends without warning has kept what was acknowledged; meanwhile changes are unavailable, then go on, and the watch too."""
     rules = {"version": 1, "rules": [{"name": "api", "quota": "1/second"}]}
     with tempfile.TemporaryDirectory(prefix="pg") as name:
         folder = Path(name)
         with running_postgres(postgres_programs, folder=folder) as server:
-            service = await RulesService.open(server.url(), clock, watched=False)
+            service = await RulesService.open(server.url(), clock)
             await service.rulesets.put_ruleset(editor, rules, expect=ABSENT)
             for number in range(2, 20):
                 await service.rulesets.patch_rule(editor, "api", {"quota": f"{number}/minute"}, expect=number - 1)
@@ -143,6 +144,9 @@ async def test_a_killed_database_loses_nothing(postgres, postgres_programs, cloc
                 await service.rulesets.patch_rule(editor, "api", {"quota": "99/minute"}, expect=18)
             await service.rulesets.patch_rule(editor, "api", {"quota": "20/minute"}, expect=19)
             assert await check(service, viewer) == 20
+            async with asyncio.timeout(60):
+                while service.watch.error is not None or not service.watch.listening:
+                    await asyncio.sleep(0.05)
             await service.close()
 
 

@@ -26,7 +26,7 @@ CREATE TABLE list_entries (
     source {text} NOT NULL, reason {text} NOT NULL, created_us BIGINT NOT NULL, actor {text} NOT NULL, revision BIGINT NOT NULL,
     deleted BIGINT NOT NULL, PRIMARY KEY (list, kind, value)
 ) {compact};
-CREATE INDEX list_entries_by_revision ON list_entries (revision);
+CREATE INDEX list_entries_by_revision ON list_entries (revision, list, kind, value);
 CREATE INDEX list_entries_by_source ON list_entries (list, source);
 CREATE INDEX list_entries_by_end ON list_entries (expires_us) WHERE expires_us IS NOT NULL AND deleted = 0;
 CREATE INDEX list_entries_removed ON list_entries (revision) WHERE deleted = 1;
@@ -34,7 +34,7 @@ CREATE TABLE subjects (
     subject {text} PRIMARY KEY, tier {text}, factor_numerator BIGINT NOT NULL, factor_denominator BIGINT NOT NULL, until_us BIGINT,
     rules {text} NOT NULL, note {text} NOT NULL, revision BIGINT NOT NULL, deleted BIGINT NOT NULL
 ) {compact};
-CREATE INDEX subjects_by_revision ON subjects (revision);
+CREATE INDEX subjects_by_revision ON subjects (revision, subject);
 CREATE INDEX subjects_removed ON subjects (revision) WHERE deleted = 1;
 CREATE TABLE pauses (
     id BIGINT PRIMARY KEY, rule {text}, until_us BIGINT, reason {text} NOT NULL, actor {text} NOT NULL, created_us BIGINT NOT NULL,
