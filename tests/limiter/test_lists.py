@@ -250,6 +250,34 @@ def test_a_whole_state_is_put_in_service_at_one_moment() -> None:
     assert (lists.incarnation, lists.revision) == ("life", 9)
 
 
+def test_pages_may_all_be_since_the_same_state() -> None:
+    """A service may give all pages of an answer the ``since`` of the first, and the new revision to the last only."""
+    lists = Lists(ManualClock())
+    assert lists.apply(ListChanges("life", 0, 0, True, put("a"), [], more=True, cursor="1"))
+    assert lists.apply(ListChanges("life", 0, 0, False, put("b"), [], more=True, cursor="2"))
+    assert blocked(lists, "a", "b") == [False, False]
+    assert lists.apply(ListChanges("life", 0, 7, False, put("c"), []))
+    assert (blocked(lists, "a", "b", "c"), lists.revision) == ([True, True, True], 7)
+    assert lists.apply(ListChanges("life", 7, 7, False, put("d"), [], more=True, cursor="3"))
+    assert lists.revision == 7
+    assert lists.apply(ListChanges("life", 7, 9, False, put("e"), [("block", "user", "a")]))
+    assert (blocked(lists, "a", "b", "d", "e"), lists.revision) == ([False, True, True, True], 9)
+
+
+def test_the_rest_of_a_lost_state_is_not_taken_for_changes() -> None:
+    """After a page that did not follow the remaining pages of the old answer are refused, too; the whole state is needed again."""
+    lists = Lists(ManualClock())
+    lists.apply(ListChanges("life", 0, 4, True, put("old"), []))
+    lists.apply(ListChanges("life", 0, 0, True, put("a"), [], more=True))
+    for page in (
+        ListChanges("other", 0, 0, False, put("b"), [], more=True),
+        ListChanges("life", 0, 9, False, put("c"), []),
+    ):
+        with pytest.raises(ConfigurationError, match="here is 4 of 'life'"):
+            lists.apply(page)
+    assert blocked(lists, "old", "a", "b", "c") == [True, False, False, False]
+
+
 def test_pages_that_break_off_are_forgotten() -> None:
     """A whole state that is begun again starts from nothing; a page that does not follow is refused, and the old lists stay."""
     lists = Lists(ManualClock())

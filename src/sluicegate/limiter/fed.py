@@ -136,7 +136,9 @@ class FedTable(Locked, ABC, Generic[S, E, K]):
         follows = (changes.incarnation, changes.since)
         if follows == self._asked or (self._staged is None and follows == (self.incarnation, self.revision)):
             return
+        # What has come of a whole state is lost, and the pages that still follow must not be taken for changes of what is here.
         self._staged = None
+        self._asked = (self.incarnation, self.revision)
         raise ConfigurationError(
             f"{self._what}: got changes since {changes.since} of {changes.incarnation!r}, "
             f"but here is {self.revision} of {self.incarnation!r}"
