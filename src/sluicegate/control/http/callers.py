@@ -97,7 +97,7 @@ class How:
         return self.because(body.pop("reason", None) if isinstance(body, dict) else None)
 
 
-def _how(
+async def _how(
     x_reason: Annotated[
         str, Header(description=f"Why, for the audit trail; at most {CONTROL_TEXT_CHARS_MAX} characters.")
     ] = "",
@@ -128,7 +128,7 @@ class Paging:
         return {"page_size": self.size, "page_token": self.token}
 
 
-def _paging(
+async def _paging(
     page_size: Annotated[
         int, Query(ge=1, description=f"Rows of a page; more than {PAGE_SIZE_MAX} are {PAGE_SIZE_MAX}.")
     ] = 100,

@@ -40,7 +40,7 @@ class Context:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def shared(request: Request) -> Context:
+async def shared(request: Request) -> Context:
     """The context of the application that serves a request."""
     context: Context = request.app.state.context
     return context

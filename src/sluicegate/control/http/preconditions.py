@@ -29,7 +29,7 @@ def etag(revision: int) -> str:
     return f'"r{revision}"'
 
 
-def expected(
+async def expected(
     if_match: Annotated[
         str | None, Header(description='The entity tag that the change was made from, such as `"r42"`; `*`: any.')
     ] = None,
