@@ -13,7 +13,7 @@ from sluicegate.algorithms._fields import check_capacity, check_integer
 from sluicegate.algorithms.spec import OnChange
 from sluicegate.bounds import DRAIN_US_MAX, NOW_US_MAX, PERIOD_US_MAX, TOKENS_MAX
 
-__all__ = ["SHAPE", "carried", "most_admitted", "reduced", "state_bytes"]
+__all__ = ["SHAPE", "carried", "granted", "most_admitted", "reduced", "state_bytes"]
 
 SHAPE: Final = "-"
 """A bucket has no window: its counter survives a change of every number."""
@@ -49,6 +49,14 @@ def carried(used: int, *, old: tuple[int, int], new: tuple[int, int], how: OnCha
         return 0
     part = 0 if how is OnChange.KEEP else 1
     return min(-(-used * new[part] // old[part]), new[1])
+
+
+def granted(used: int, period_us: int, tokens: int) -> tuple[int, int]:
+    """(units still used, tokens given back) of ``used`` units after a grant of ``tokens``; a part of a token counts as one."""
+    if used <= 0:
+        return 0, 0
+    given = min(tokens, -(-used // period_us))
+    return max(used - given * period_us, 0), given
 
 
 def most_admitted(capacity: int, tokens: int, period_us: int, interval_us: int) -> int:

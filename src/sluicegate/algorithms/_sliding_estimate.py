@@ -98,6 +98,18 @@ class Estimate:
             return start_us, max(current - cost, 0), previous
         return (start_us, current, max(previous - cost, 0)) if age == 1 else state
 
+    def granted(self, state: _Pair, now_us: int, tokens: int) -> tuple[_Pair, int]:
+        """(a state that is ``at`` now with up to ``tokens`` less used, how many less)."""
+        start_us, current, previous = state
+        from_current = min(current, tokens)
+        overlap_us = self._overlap_us(start_us, now_us)
+        share = -(-previous * overlap_us // self.window_us)
+        from_share = min(share, tokens - from_current)
+        if from_share:
+            # The most of the window before whose share is so much smaller.
+            previous = (share - from_share) * self.window_us // overlap_us
+        return (start_us, current - from_current, previous), from_current + from_share
+
     def scaled(self, state: _Pair, denominator: int) -> _Pair:
         """Each count times limit / ``denominator``, rounded up."""
         start_us, current, previous = state

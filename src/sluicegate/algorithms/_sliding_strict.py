@@ -97,6 +97,14 @@ class Strict:
         index = 1 + age
         return *state[:index], max(state[index] - cost, 0), *state[index + 1 :]
 
+    def granted(self, state: _Counts, now_us: int, tokens: int) -> tuple[_Counts, int]:  # noqa: ARG002 - one signature for both forms
+        """(a state that is ``at`` now with up to ``tokens`` less used, the newest first; how many less)."""
+        left, counts = tokens, []
+        for count in state[1:]:
+            counts.append(count - min(count, left))
+            left -= min(count, left)
+        return (state[0], *counts), tokens - left
+
     def scaled(self, state: _Counts, denominator: int) -> _Counts:
         """The sums, counted from the newest, times limit / ``denominator``, rounded up: newer tokens stay longer."""
         sums = [-(-total * self.limit // denominator) for total in accumulate(state[1:])]

@@ -60,6 +60,10 @@ class Ban:
         """Nothing was charged."""
         return state
 
+    def grant(self, state: State, now_us: int, tokens: int) -> tuple[State, int]:  # noqa: ARG002
+        """Nothing is used."""
+        return state, 0
+
     def carry(self, old: Spec, state: State, now_us: int, how: OnChange) -> State | None:  # noqa: ARG002
         """Nothing is kept."""
         return None

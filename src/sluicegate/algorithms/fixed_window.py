@@ -157,6 +157,12 @@ class FixedWindow:
             return start_us, max(count - cost, 0)
         return state
 
+    def grant(self, state: tuple[int, int], now_us: int, tokens: int) -> tuple[tuple[int, int], int]:
+        """See ``Spec``. Of the window that runs."""
+        start_us, count = self._at(state, now_us)
+        given = min(count, tokens)
+        return ((start_us, count - given), given) if given else (state, 0)
+
     def carry(self, old: Spec, state: tuple[int, int], now_us: int, how: OnChange) -> tuple[int, int] | None:
         """The count stays (``keep``) or its share of the limit does (``scale``, rounded up); at most the limit."""
         if not isinstance(old, FixedWindow) or how is OnChange.RESET:

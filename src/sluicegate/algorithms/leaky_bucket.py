@@ -128,6 +128,15 @@ class LeakyBucket:
             return state
         return empty - cost * self.period_us, ~mark
 
+    def grant(self, state: tuple[int, int], now_us: int, tokens: int) -> tuple[tuple[int, int], int]:
+        """See ``Spec``. The queue is shorter by so much, and no earlier charge can be refunded.
+
+        Requests that are held already keep the starts they were told, so that those let in by a grant start beside them.
+        """
+        empty, mark = self.clamp(state, now_us)
+        left, given = _bucket.granted(empty - now_us * self.tokens, self.period_us, min(tokens, self.capacity))
+        return ((now_us * self.tokens + left, _spent(mark)), given) if given else (state, 0)
+
     def carry(self, old: Spec, state: tuple[int, int], now_us: int, how: OnChange) -> tuple[int, int] | None:
         """Tokens in the queue stay (``keep``), or their share of the capacity does (``scale``).
 

@@ -127,6 +127,12 @@ class SlidingLog:
         kept = (charged_us, left) if left else ()
         return (state[0] - given, *state[1:index], *kept, *state[index + 2 :])
 
+    def grant(self, state: _Log, now_us: int, tokens: int) -> tuple[_Log, int]:
+        """See ``Spec``. The newest hits leave the log."""
+        log = self._at(state, now_us)
+        given = min(log[0], tokens)
+        return (_oldest(log, log[0] - given), given) if given else (state, 0)
+
     def carry(self, old: Spec, state: _Log, now_us: int, how: OnChange) -> _Log | None:
         """The newest tokens stay, up to the limit; under ``scale`` each time's share of the limit, rounded up."""
         if not isinstance(old, SlidingLog) or how is OnChange.RESET:
@@ -172,6 +178,16 @@ def _newest(log: _Log, limit: int) -> _Log:
         surplus -= log[index]
         index += 2
     return (limit, log[index - 1], log[index] - surplus, *log[index + 1 :])
+
+
+def _oldest(log: _Log, total: int) -> _Log:
+    """The oldest ``total`` tokens of the log."""
+    surplus = log[0] - total
+    end = len(log)
+    while surplus and surplus >= log[end - 1]:
+        surplus -= log[end - 1]
+        end -= 2
+    return (total, *log[1 : end - 1], log[end - 1] - surplus) if end > 1 else (0,)
 
 
 def _scaled(log: _Log, numerator: int, denominator: int) -> _Log:

@@ -106,6 +106,12 @@ class SlidingWindow:
             return state
         return self._form.refund(state, cost, charged_us)
 
+    def grant(self, state: State, now_us: int, tokens: int) -> tuple[State, int]:
+        """See ``Spec``. Tokens of the current (sub-)window first, then of those before it."""
+        current: State = self._form.at(state, now_us)
+        after, given = self._form.granted(current, now_us, tokens)
+        return (after, given) if given else (state, 0)
+
     def carry(self, old: Spec, state: State, now_us: int, how: OnChange) -> State | None:
         """Counts stay (``keep``) or their share of the limit does (``scale``, rounded up); used at most the limit."""
         if not isinstance(old, SlidingWindow) or old.shape != self.shape or how is OnChange.RESET:

@@ -102,6 +102,14 @@ class Spec(Protocol):
         """
         ...
 
+    def grant(self, state: State, now_us: int, tokens: int) -> tuple[State, int]:
+        """Give back up to ``tokens`` (>= 1) of what is used, whoever used it: (the state after, tokens given back).
+
+        What would come back last is given back first: the newest of a window, the end of a queue. Never more than is used; a part of a
+        token counts as one. Where nothing is used the state is returned as it is, with 0.
+        """
+        ...
+
     def carry(self, old: Spec, state: State, now_us: int, how: OnChange) -> State | None:
         """The state under this spec of a counter last written under ``old`` (same algorithm and shape)."""
         ...

@@ -171,6 +171,12 @@ class TokenBucket:
         due = cost * self.period_us - max(now_us - charged_us, 0) * self.tokens
         return self.clamp(state, now_us) - due if due > 0 and state > now_us * self.tokens else state
 
+    def grant(self, state: int, now_us: int, tokens: int) -> tuple[int, int]:
+        """See ``Spec``. A bucket that holds a fraction of a token beside what is used is full after a grant of it all."""
+        used = self.clamp(state, now_us) - now_us * self.tokens
+        left, given = _bucket.granted(used, self.period_us, min(tokens, self.capacity))
+        return (now_us * self.tokens + left, given) if given else (state, 0)
+
     def carry(self, old: Spec, state: int, now_us: int, how: OnChange) -> int | None:
         """Tokens used stay used (``keep``), or their share of the capacity (``scale``); rounded up to a unit."""
         if not isinstance(old, TokenBucket):

@@ -34,6 +34,7 @@ STATS: dict[str, tuple[str, str]] = {
     "evicted_refusing": ("evicted_refusing", "Those of them that were refusing"),
     "carried": ("carried", "Counters taken over by changed numbers of their rule"),
     "refunds": ("refunds", "Counters given something back"),
+    "grants": ("grants", "Counters that an operator gave something back"),
     "resets": ("resets", "Counters forgotten on request"),
     # A Redis store.
     "calls": ("calls", "Commands sent"),

@@ -121,6 +121,13 @@ class Store(Protocol):
         """Give back what is due of each receipt; returns how many counters changed. Never creates a key."""
         ...
 
+    def grant(self, charges: Sequence[Charge]) -> list[int]:
+        """Give back up to the cost (>= 1) of each charge of what is used, whoever used it; returns the tokens given back of each.
+
+        Never more than is used; never creates a key. Each counter is changed in one atomic step, and one after the other.
+        """
+        ...
+
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """Forget these counters; returns how many existed."""
         ...
@@ -192,6 +199,10 @@ class AsyncStore(Protocol):
 
     async def arefund(self, receipts: Sequence[Receipt]) -> int:
         """``Store.refund``."""
+        ...
+
+    async def agrant(self, charges: Sequence[Charge]) -> list[int]:
+        """``Store.grant``."""
         ...
 
     async def areset(self, keys: Sequence[tuple[Counter, str]]) -> int:

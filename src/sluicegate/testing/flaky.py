@@ -49,6 +49,12 @@ class FlakyStore:
         self._after()
         return changed
 
+    def grant(self, charges: Sequence[Charge]) -> list[int]:
+        self._before()
+        given = self.store.grant(charges)
+        self._after()
+        return given
+
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         self._before()
         existed = self.store.reset(keys)

@@ -91,6 +91,9 @@ class LaterStore:
     async def arefund(self, receipts: Sequence[Receipt]) -> int:
         return await self._awaited(partial(self.store.refund, receipts))
 
+    async def agrant(self, charges: Sequence[Charge]) -> list[int]:
+        return await self._awaited(partial(self.store.grant, charges))
+
     async def areset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         return await self._awaited(partial(self.store.reset, keys))
 
@@ -118,6 +121,9 @@ class LaterStore:
 
     def refund(self, receipts: Sequence[Receipt]) -> int:
         return self.store.refund(receipts)
+
+    def grant(self, charges: Sequence[Charge]) -> list[int]:
+        return self.store.grant(charges)
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         return self.store.reset(keys)
@@ -185,6 +191,9 @@ class AwaitedStore:
 
     def refund(self, receipts: Sequence[Receipt]) -> int:
         return self._run(self.store.arefund(receipts))
+
+    def grant(self, charges: Sequence[Charge]) -> list[int]:
+        return self._run(self.store.agrant(charges))
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         return self._run(self.store.areset(keys))

@@ -291,6 +291,42 @@ class StoreContract:
         assert self.store.reset([(counter, "s")]) == 0
         assert self.remaining(counter) == 10
 
+    def test_grant_agrees_with_the_oracle(self) -> None:
+        """Every algorithm gives back what the oracle does, at any time of its window, and never more than is used."""
+        for index, spec in enumerate(CONTRACT_SPECS):
+            random = Random(index)  # noqa: S311 -- a seeded sequence, not a secret
+            counter = counter_for(spec, f"rule{index}")
+            state: State | None = None
+            for step in range(200):
+                self.clock.advance(random.randrange(2 * max(spec.window_us // spec.capacity, 1)))
+                now_us = self.clock.now_us()
+                if random.random() < 0.6:
+                    cost = random.randrange(1, spec.capacity + 1)
+                    self.ask((counter, "s", cost))
+                    _, state = decide(spec, state, now_us, cost)
+                    continue
+                tokens = random.choice([1, 2, spec.capacity, 10 * spec.capacity])
+                if state is not None:
+                    state, given = spec.grant(state, now_us, tokens)
+                    # An expired counter may be gone, which is the same as one that has nothing used.
+                    assert self.store.grant([(counter, "s", tokens)]) == [given], (spec, step)
+                assert self.remaining(counter) == decide(spec, state, now_us, 0)[0].remaining, (spec, step)
+
+    def test_grant_fills_up_and_no_further(self) -> None:
+        """Of 30 used of 100, a grant of 50 gives back 30, and another one nothing."""
+        counter = counter_for(TokenBucket(100, 100, 3_600 * US_PER_S))
+        self.ask((counter, "s", 30))
+        assert self.store.grant([(counter, "s", 10), (counter, "s", 50)]) == [10, 20]
+        assert self.remaining(counter) == 100
+        assert self.store.grant([(counter, "s", 50)]) == [0]
+
+    def test_grant_never_creates_a_counter(self) -> None:
+        """A grant for a client that has used nothing gives nothing back and leaves no counter."""
+        for index, spec in enumerate(CONTRACT_SPECS):
+            counter = counter_for(spec, f"rule{index}")
+            assert self.store.grant([(counter, "s", 4)]) == [0]
+            assert self.store.reset([(counter, "s")]) == 0
+
     def test_reset_forgets(self) -> None:
         """A reset counter is full again; resetting what is not there changes nothing and counts nothing."""
         counter = counter_for(TokenBucket(2, 2, 3_600 * US_PER_S))
@@ -336,6 +372,7 @@ class StoreContract:
             lambda: self.store.decide_singles([(counter, "s", 1)]),
             lambda: self.store.refund(answer.receipts()),
             lambda: self.store.reset([(counter, "s")]),
+            lambda: self.store.grant([(counter, "s", 1)]),
         ):
             try:
                 call()

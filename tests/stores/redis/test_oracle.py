@@ -24,7 +24,7 @@ from sluicegate.algorithms import (
 )
 from sluicegate.bounds import CLOCK_BEHIND_US_MAX
 from sluicegate.clock import ManualClock
-from sluicegate.stores.base import Counter, Receipt, Request
+from sluicegate.stores.base import Charge, Counter, Receipt, Request
 from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.redis import RedisStore
 
@@ -127,6 +127,17 @@ class Model:
             changed += after != state
         return changed
 
+    def grant(self, charges: list[Charge]) -> list[int]:
+        granted = []
+        for counter, subject, tokens in charges:
+            state, given = self.current(counter, subject), 0
+            if state is not None:
+                state, given = counter.spec.grant(state, self.clock.now_us(), tokens)
+            if given:
+                self.write(counter, subject, state)
+            granted.append(given)
+        return granted
+
 
 def counters_of(number: int) -> list[list[Counter]]:
     """Per family its counters, one key each that no other call gives; flags differ from family to family."""
@@ -163,7 +174,7 @@ charges = st.tuples(
 )
 steps = st.tuples(
     moves,
-    st.sampled_from(["decide", "decide", "decide", "batch", "wide", "peek", "refund"]),
+    st.sampled_from(["decide", "decide", "decide", "batch", "wide", "peek", "refund", "grant"]),
     st.lists(charges, min_size=1, max_size=4, unique_by=lambda charge: charge[0]),
 )
 
@@ -171,7 +182,7 @@ steps = st.tuples(
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(steps, min_size=1, max_size=40), st.integers(0, 14))
 def test_mixed_requests(open_store: Callable[[ManualClock], RedisStore], history: list, flags: int) -> None:
-    """Requests of several algorithms, refusals that count, shadows, changed numbers, refunds and a clock that jumps."""
+    """Requests of several algorithms, refusals that count, shadows, changed numbers, refunds, grants and a clock that jumps."""
     clock = ManualClock()
     store = open_store(clock)
     compare(store, clock, history, flags)
@@ -194,6 +205,9 @@ def compare(store: RedisStore, clock: ManualClock, history: list, flags: int = 1
             capacity = counter.spec.capacity
             amount = {"capacity": max(capacity, 1), "more": min(capacity + 1, 10**12)}.get(cost, cost)
             request.append((counter, "ip:192.0.2.1", amount if action == "peek" else max(amount, 1)))
+        if action == "grant":
+            assert store.grant(request) == model.grant(request), request
+            continue
         requests = [request]
         if action == "batch":
             requests = [request, request[:1], request]
@@ -227,7 +241,7 @@ def test_each_alone(open_store: Callable[[ManualClock], RedisStore], family: int
         history.append(
             (
                 move_us,
-                draw.choice(["decide"] * 7 + ["batch", "wide", "peek", "refund"]),
+                draw.choice(["decide"] * 7 + ["batch", "wide", "peek", "refund", "grant"]),
                 [(family, numbers, draw.choice([1, 1, 1, 2, 3, "capacity"]))],
             )
         )

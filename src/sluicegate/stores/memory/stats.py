@@ -11,10 +11,10 @@ class MemoryStats:
     ``decisions``: requests decided, peeks included. ``swept``: expired counters removed. ``evicted_live``: counters
     that still mattered and were removed because the store was full; any growth means ``max_counters`` is too small for
     the traffic. ``evicted_refusing``: how many of those were refusing, which happens only where nothing else is left.
-    ``carried``: counters taken over by changed numbers. ``refunds`` and ``resets``: counters changed by those calls.
+    ``carried``: counters taken over by changed numbers. ``refunds``, ``grants`` and ``resets``: counters changed by those calls.
     """
 
-    __slots__ = ("carried", "decisions", "evicted_live", "evicted_refusing", "refunds", "resets", "swept")
+    __slots__ = ("carried", "decisions", "evicted_live", "evicted_refusing", "grants", "refunds", "resets", "swept")
 
     def __init__(self) -> None:
         self.decisions = 0
@@ -23,6 +23,7 @@ class MemoryStats:
         self.evicted_refusing = 0
         self.carried = 0
         self.refunds = 0
+        self.grants = 0
         self.resets = 0
 
     def as_dict(self) -> dict[str, int]:

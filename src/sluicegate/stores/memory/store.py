@@ -221,6 +221,21 @@ class MemoryStore(Locked):
             self.stats.refunds += changed
         return changed
 
+    def grant(self, charges: Sequence[Charge]) -> list[int]:
+        """Give back up to the cost of each of what is used. See ``Store.grant``."""
+        granted: list[int] = []
+        with self._lock:
+            now_us = self._now_ns() // 1_000
+            self._prepare(now_us)
+            for counter, subject, tokens in charges:
+                place = self._current(counter.prefix + subject, counter, now_us)
+                state, given = (None, 0) if place is None else counter.spec.grant(place.state, now_us, tokens)
+                if place is not None and given:
+                    place.set(state, counter.spec)
+                granted.append(given)
+            self.stats.grants += sum(given > 0 for given in granted)
+        return granted
+
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """Forget these counters; returns how many existed and had not expired."""
         existed = 0

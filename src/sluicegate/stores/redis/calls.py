@@ -6,7 +6,8 @@ synchronous and the asynchronous store send what it yields, each in its own way.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from sluicegate.bounds import REDIS_BATCH_MAX
@@ -82,19 +83,26 @@ class Calls:
         problem: StoreError | None = None
         for first in range(0, len(receipts), REDIS_BATCH_MAX):
             batch = receipts[first : first + REDIS_BATCH_MAX]
-            guess_us = 0
-            for _ in range(_RETRIES):
-                reply = yield from _one(self._packing.refund(batch, guess_us))
-                guess_us, given, fault = self._packing.refunded(reply)
-                if given is not None:
-                    changed += given
-                    problem = problem or fault
-                    break
-            else:
-                raise StoreError("Redis' time runs away from its calendar windows")
+            done, fault = yield from _in_time(partial(self._packing.refund, batch), self._packing.refunded)
+            changed += done
+            problem = problem or fault
         if problem is not None:
             raise problem
         return changed
+
+    def grant(self, charges: Sequence[Charge]) -> Steps[list[int]]:
+        """See ``Store.grant``. A key that cannot be read raises StoreError after the others are done."""
+        given: list[int] = []
+        problem: StoreError | None = None
+        for first in range(0, len(charges), REDIS_BATCH_MAX):
+            batch = charges[first : first + REDIS_BATCH_MAX]
+            read = partial(self._packing.granted, len(batch))
+            done, fault = yield from _in_time(partial(self._packing.grant, batch), read)
+            given += done
+            problem = problem or fault
+        if problem is not None:
+            raise problem
+        return given
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
         """See ``Store.reset``. Counters that have recovered and are not yet collected count as existing."""
@@ -112,6 +120,19 @@ class Calls:
             if answers is not None:
                 return answers
         raise StoreError("Redis' time runs away from its calendar windows")
+
+
+def _in_time(
+    make: Callable[[int], Command], read: Callable[[bytes], tuple[int, R | None, StoreError | None]]
+) -> Steps[tuple[R, StoreError | None]]:
+    """What a command did that is made from a guess of the server's time, and its error; it is made again where the guess was wrong."""
+    guess_us = 0
+    for _ in range(_RETRIES):
+        reply = yield from _one(make(guess_us))
+        guess_us, done, problem = read(reply)
+        if done is not None:
+            return done, problem
+    raise StoreError("Redis' time runs away from its calendar windows")
 
 
 def _one(command: Command) -> Steps[Any]:

@@ -66,6 +66,10 @@ class ClusterCalls(Calls):
         """See ``Store.refund``."""
         return (yield from self.composition.refund(receipts))
 
+    def grant(self, charges: Sequence[Charge]) -> Steps[list[int]]:
+        """See ``Store.grant``."""
+        return (yield from self.composition.grant(charges))
+
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
         """See ``Store.reset``."""
         return (yield from self.composition.reset(keys))

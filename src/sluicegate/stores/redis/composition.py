@@ -31,7 +31,7 @@ from sluicegate.algorithms.verdict import Outcome
 from sluicegate.bounds import REDIS_BATCH_MAX
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, Counter, Receipt, Request
+from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request
 from sluicegate.stores.redis.calls import Calls, Steps
 from sluicegate.stores.redis.faults import ServerFault
 from sluicegate.stores.redis.parts import Part, concluded, refuses
@@ -41,6 +41,7 @@ from sluicegate.stores.redis.suspects import Suspects
 
 __all__ = ["Composition", "SlotOf"]
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 SlotOf = Callable[[str], int]
@@ -93,7 +94,7 @@ class Composition:
         """Undo charges. What cannot be given back is lost, and counted."""
         groups = self._by_slot(receipts, [receipt.subject for receipt in receipts])
         self._stats.undone += len(receipts)
-        results = yield from undoing(side_by_side([_by_key_too(self._calls.refund, group) for group in groups]))
+        results = yield from undoing(side_by_side([_by_key_too(self._calls.refund, group, sum) for group in groups]))
         self._stats.undo_lost += sum(
             len(group) for group, result in zip(groups, results, strict=True) if isinstance(result, StoreError)
         )
@@ -101,12 +102,23 @@ class Composition:
     def refund(self, receipts: Sequence[Receipt]) -> Steps[int]:
         """See ``Store.refund``; one command for each slot."""
         groups = self._by_slot(receipts, [receipt.subject for receipt in receipts])
-        return (yield from _sum_of([_by_key_too(self._calls.refund, group) for group in groups]))
+        return (yield from _sum_of([_by_key_too(self._calls.refund, group, sum) for group in groups]))
+
+    def grant(self, charges: Sequence[Charge]) -> Steps[list[int]]:
+        """See ``Store.grant``; one command for each slot."""
+        places = self._by_slot(range(len(charges)), [subject for _, subject, _ in charges])
+        groups = [[charges[place] for place in group] for group in places]
+        results = yield from side_by_side([_by_key_too(self._calls.grant, group, _joined) for group in groups])
+        given = [0] * len(charges)
+        for group, result in zip(places, _successes(results), strict=True):
+            for place, tokens in zip(group, result, strict=True):
+                given[place] = tokens
+        return given
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
         """See ``Store.reset``; one command for each slot."""
         groups = self._by_slot(keys, [subject for _, subject in keys])
-        return (yield from _sum_of([_by_key_too(self._calls.reset, group) for group in groups]))
+        return (yield from _sum_of([_by_key_too(self._calls.reset, group, sum) for group in groups]))
 
     def _finish(
         self, requests: Sequence[Request], first: list[list[Part]], later: list[list[Part]], *, peek: bool
@@ -244,20 +256,34 @@ def _by_key(part: Part) -> list[Part]:
     ]
 
 
-def _by_key_too(operation: Callable[[Sequence[T]], Steps[int]], group: Sequence[T]) -> Steps[int]:
+def _by_key_too(
+    operation: Callable[[Sequence[T]], Steps[R]], group: Sequence[T], together: Callable[[list[R]], R]
+) -> Steps[R]:
     """An operation on counters of one slot; one by one where the slot is being moved, in which case nothing was done."""
     try:
         return (yield from operation(group))
     except StoreError as error:
         if not _says_moving(error) or len(group) == 1:
             raise
-    return (yield from _sum_of([operation([item]) for item in group]))
+    results = yield from side_by_side([operation([item]) for item in group])
+    return together(_successes(results))
 
 
 def _sum_of(operations: Sequence[Steps[int]]) -> Steps[int]:
     """The sum of what was changed; raises the first StoreError after all are done."""
     results = yield from side_by_side(operations)
+    return sum(_successes(results))
+
+
+def _successes(results: Sequence[R | StoreError]) -> list[R]:
+    """The results; raises the first StoreError among them."""
+    found: list[R] = []
     for result in results:
         if isinstance(result, StoreError):
             raise result
-    return sum(result for result in results if isinstance(result, int))
+        found.append(result)
+    return found
+
+
+def _joined(results: list[list[int]]) -> list[int]:
+    return [each for result in results for each in result]

@@ -13,14 +13,14 @@ from sluicegate.bounds import REDIS_FORMS_MEMO_MAX, REDIS_READ_TOGETHER_MAX
 from sluicegate.clock import Clock
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Counter, Receipt, Request
+from sluicegate.stores.base import Charge, Counter, Receipt, Request
 from sluicegate.stores.redis.definitions import CounterForm, row
 from sluicegate.stores.redis.faults import fault_of
 from sluicegate.stores.redis.records import BAN, Record
-from sluicegate.stores.redis.scripts import DECIDE, DECIDE_ONE, REFUND, Script
+from sluicegate.stores.redis.scripts import DECIDE, DECIDE_ONE, GRANT, REFUND, Script
 from sluicegate.stores.redis.secret import Subjects
 
-__all__ = ["Command", "Decided", "Packing", "Refunded"]
+__all__ = ["Command", "Decided", "Granted", "Packing", "Refunded"]
 
 
 class Command(NamedTuple):
@@ -66,10 +66,19 @@ class Refunded(NamedTuple):
     problem: StoreError | None
 
 
+class Granted(NamedTuple):
+    """The reply to ``Packing.grant``, as ``Refunded``; ``given``: the tokens given back of each counter."""
+
+    now_us: int
+    given: list[int] | None
+    problem: StoreError | None
+
+
 _REFUSED, _CHARGED, _PASSES, _REFUSED_NONE, _PASSES_NONE, _FAULT = range(6)
 _DESCRIBED_AT_COST = (_REFUSED, _CHARGED, _REFUSED_NONE)  # a charge that passed and was not made is described as a look
 _CALENDAR, _TOGETHER = 2, 4  # places in a call's first argument
 _NOW_BYTES = 8
+_GIVEN_BYTES = 5
 _NO_RECORD = Record.of(BAN, 0, None)
 
 
@@ -183,8 +192,25 @@ class Packing:
         if len(reply) == _NOW_BYTES:
             return Refunded(now_us, None, None)
         changed, problem = reply[_NOW_BYTES : _NOW_BYTES + 4], reply[_NOW_BYTES + 4 :]
-        fault = fault_of(problem.decode(errors="replace"), self._where) if problem else None
-        return Refunded(now_us, int.from_bytes(changed, "little"), fault)
+        return Refunded(now_us, int.from_bytes(changed, "little"), self._problem(problem))
+
+    def grant(self, charges: Sequence[Charge], guess_us: int = 0) -> Command:
+        """The command that gives back up to the cost of each, at most ``REDIS_BATCH_MAX``."""
+        call = _Call(self, guess_us)
+        call.message += [call.place(counter, min(cost, counter.spec.capacity)) for counter, _, cost in charges]
+        return Command(GRANT, [self.key(counter, subject) for counter, subject, _ in charges], call.arguments())
+
+    def granted(self, count: int, reply: bytes) -> Granted:
+        """What the reply to a ``grant`` of ``count`` charges says."""
+        now_us = int.from_bytes(reply[:_NOW_BYTES], "little")
+        if len(reply) == _NOW_BYTES:
+            return Granted(now_us, None, None)
+        end = _NOW_BYTES + count * _GIVEN_BYTES
+        given = [int.from_bytes(reply[at : at + _GIVEN_BYTES], "little") for at in range(_NOW_BYTES, end, _GIVEN_BYTES)]
+        return Granted(now_us, given, self._problem(reply[end:]))
+
+    def _problem(self, text: bytes) -> StoreError | None:
+        return fault_of(text.decode(errors="replace"), self._where) if text else None
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Command:
         """The command that deletes these counters; it replies with how many there were."""

@@ -69,6 +69,10 @@ class RedisStore:
         """Give back what is due. See ``Store.refund``."""
         return self._driver.perform(self._calls.refund(receipts)) if receipts else 0
 
+    def grant(self, charges: Sequence[Charge]) -> list[int]:
+        """Give back up to the cost of each of what is used. See ``Store.grant``."""
+        return self._driver.perform(self._calls.grant(charges)) if charges else []
+
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """Forget these counters, unreadable ones too; returns how many keys existed."""
         return self._driver.perform(self._calls.reset(keys)) if keys else 0
@@ -110,6 +114,10 @@ class RedisStore:
     async def arefund(self, receipts: Sequence[Receipt]) -> int:
         """``refund`` for coroutines."""
         return await self._async.perform(self._calls.refund(receipts)) if receipts else 0
+
+    async def agrant(self, charges: Sequence[Charge]) -> list[int]:
+        """``grant`` for coroutines."""
+        return await self._async.perform(self._calls.grant(charges)) if charges else []
 
     async def areset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """``reset`` for coroutines."""

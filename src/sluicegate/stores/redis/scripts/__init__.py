@@ -6,7 +6,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["BEAT", "DECIDE", "DECIDE_ONE", "LOADED", "REFUND", "Script"]
+__all__ = ["BEAT", "DECIDE", "DECIDE_ONE", "GRANT", "LOADED", "REFUND", "Script"]
 
 _FOLDER = Path(__file__).parent
 _GENERAL = ("frame", "exact", "states", "buckets", "windows", "log")
@@ -40,7 +40,8 @@ _DECIDING = (
 
 DECIDE: Final = _script("decide", *_DECIDING, _read("call", "decide"))
 DECIDE_ONE: Final = _script("decide_one", *_DECIDING, _read("decide_one"))
-REFUND: Final = _script("refund", _read("place", "call", *_GENERAL, "refund"))
+REFUND: Final = _script("refund", _read("place", "call", *_GENERAL, "counters", "refund"))
+GRANT: Final = _script("grant", _read("place", "call", *_GENERAL, "counters", "grant"))
 BEAT: Final = _script("beat", _read("beat"))
-LOADED: Final = (DECIDE, DECIDE_ONE, REFUND)
+LOADED: Final = (DECIDE, DECIDE_ONE, REFUND, GRANT)
 """The scripts that are called by their digest."""

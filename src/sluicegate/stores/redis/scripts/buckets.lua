@@ -207,6 +207,24 @@ local function make_bucket(leaky)
     return state_of(us, rem, mark, s.born)
   end
 
+  -- Up to the cost less used, and how many tokens less; a part of a token counts as one.
+  function bucket.grant(d, s)
+    local us, rem = used(d, s)
+    if us == 0 and rem == 0 then
+      return s, 0
+    end
+    local mark = spent(s.mark)
+    if above(d[13], d[14], us, rem) then
+      local whole, rest = divided(us, d[9], d[10])
+      return state_of(now, 0, mark, s.born), whole + math.ceil((rest + rem) / d[10])
+    end
+    us, rem = us - d[13], rem - d[14]
+    if rem < 0 then
+      us, rem = us - 1, rem + d[9]
+    end
+    return state_of(now + us, rem, mark, s.born), d[7]
+  end
+
   function bucket.show(d, s)
     if leaky then
       return packed('<I5I5I7I6I1I7I8I5i8', d[6], d[9], d[10], d[17], d[18], s.born, s.us, s.rem, s.mark)

@@ -222,6 +222,25 @@ local function make_log()
     return found and whole(kept, s.born) or s
   end
 
+  -- The newest hits leave the log.
+  function log.grant(d, s)
+    local left = math.min(s.total, d[7])
+    local given, kept = left, {}
+    local items = left > 0 and loaded(d, s) or {}
+    for i = #items - 1, 1, -2 do
+      local gone = math.min(items[i + 1], left)
+      left = left - gone
+      if items[i + 1] > gone then
+        kept[#kept + 1], kept[#kept + 2] = items[i + 1] - gone, items[i]
+      end
+    end
+    local after = {}
+    for i = #kept, 1, -1 do
+      after[#after + 1] = kept[i]
+    end
+    return whole(after, s.born), given
+  end
+
   function log.write(d, key, s)
     if s.add and s.last and s.last >= now then
       s.last_count = s.last_count + s.add

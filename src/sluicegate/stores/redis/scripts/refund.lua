@@ -9,37 +9,15 @@ local changed, problem = 0, ''
 for i = 1, #KEYS do
   local key, charged_us = KEYS[i], message[4 * i + 1]
   local d = form_at(message[4 * i], forms, now, hold_ms)
-  local algorithm
-  if d[1] == 1 or d[1] == 2 then
-    algorithm = make_bucket(d[1] == 2)
-  elseif d[1] == 3 then
-    algorithm = make_fixed()
-  elseif d[1] == 4 then
-    algorithm = make_estimate()
-  elseif d[1] == 5 then
-    algorithm = make_strict()
-  elseif d[1] == 6 then
-    algorithm = make_log()
-  end
+  local algorithm = algorithm_of(d)
   if algorithm then
-    local state, err = algorithm.read(d, key)
-    if err then
-      problem = err
-    elseif state then
-      if state.old then
-        state = algorithm.carry(d, state)
-        if state then
-          algorithm.write(d, key, state)
-        else
-          call('DEL', key)
-        end
-      end
-      if state and state.born <= charged_us then
-        local after = algorithm.refund(d, state, charged_us, message[4 * i + 2], message[4 * i + 3])
-        if after ~= state then
-          algorithm.write(d, key, after)
-          changed = changed + 1
-        end
+    local state, err = current(d, algorithm, key)
+    problem = err or problem
+    if state and state.born <= charged_us then
+      local after = algorithm.refund(d, state, charged_us, message[4 * i + 2], message[4 * i + 3])
+      if after ~= state then
+        algorithm.write(d, key, after)
+        changed = changed + 1
       end
     end
   end

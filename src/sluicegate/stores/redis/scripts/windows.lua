@@ -99,6 +99,12 @@ local function make_fixed()
     return s
   end
 
+  function fixed.grant(d, s)
+    local start, count = at(d, s)
+    local given = math.min(count, d[7])
+    return state_of(start, count - given, s), given
+  end
+
   function fixed.show(d, s)
     return show_window(d, s, layout)
   end
@@ -194,6 +200,18 @@ local function make_estimate()
       return state_of(start, current, math.max(previous - d[7], 0), s)
     end
     return s
+  end
+
+  -- Of the current window first; then the most of the window before whose share is so much smaller.
+  function estimate.grant(d, s)
+    local start, current, previous = at(d, s)
+    local from_current = math.min(current, d[7])
+    local share = ceil_div(previous, overlap(d, start), d[9])
+    local from_share = math.min(share, d[7] - from_current)
+    if from_share > 0 then
+      previous = floor_div(share - from_share, d[9], overlap(d, start))
+    end
+    return state_of(start, current - from_current, previous, s), from_current + from_share
   end
 
   function estimate.show(d, s)
@@ -317,6 +335,15 @@ local function make_strict()
     end
     n[age + 2] = math.max(n[age + 2] - d[7], 0)
     return state_of(n, s)
+  end
+
+  function strict.grant(d, s)
+    local n, left = at(d, s), d[7]
+    for i = 2, #n do
+      local given = math.min(n[i], left)
+      n[i], left = n[i] - given, left - given
+    end
+    return state_of(n, s), d[7] - left
   end
 
   function strict.show(d, s)
