@@ -44,7 +44,7 @@ function M.setup(options)
     dict = "sluicegate", on_failure = "open", poll_s = 2, pull_timeout_ms = 1000, deny_cache_ms = 1000,
   })
   settings.redis = with_defaults(options.redis, { host = "127.0.0.1", port = 6379, timeout_ms = 50 })
-  settings.server = with_defaults(options.server, { host = "127.0.0.1", port = 8080, timeout_ms = 100, name = "sluicegate" })
+  settings.server = with_defaults(options.server, { host = "127.0.0.1", port = 8081, timeout_ms = 100, name = "sluicegate" })
   if settings.on_failure ~= "open" and settings.on_failure ~= "closed" then
     error("sluicegate: on_failure: want open or closed, got " .. tostring(settings.on_failure))
   end

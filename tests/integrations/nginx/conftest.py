@@ -242,7 +242,7 @@ def front(nginx: Callable[..., Nginx], serve: Callable[..., Limits], url: str, p
         text = (INTEGRATION / "lua.conf").read_text()
         for old, new in {
             "port = 6379": f"port = {port_of(store or url)}, timeout_ms = 5000",
-            "port = 8080": f"port = {limits.port}, timeout_ms = 5000",
+            "port = 8081": f"port = {limits.port}, timeout_ms = 5000",
             'on_failure = "open"': 'on_failure = "open", poll_s = 0.2, pull_timeout_ms = 9000',
             **(edits or {}),
         }.items():
@@ -265,7 +265,7 @@ def asking(nginx: Callable[..., Nginx], serve: Callable[..., Limits]) -> Any:
         limits = serve(rules, *options)
         text = (INTEGRATION / "auth_request.conf").read_text()
         for old, new in {
-            "127.0.0.1:8080": f"127.0.0.1:{limits.port}",
+            "127.0.0.1:8081": f"127.0.0.1:{limits.port}",
             "100ms": slow,
             "200ms": slow,
             **(edits or {}),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,9 @@ import pytest
 from sluicegate.rules.facts import Facts
 
 Start = Callable[..., Any]
+
+INTEGRATION = Path(__file__).resolve().parents[3] / "integrations" / "nginx"
+MODULES = Path("/usr/lib/nginx/modules")
 
 RULES = """
 version: 1
@@ -113,3 +118,24 @@ def test_a_token(asking: Start) -> None:
     answer = absent.get("/money", X_Sluicegate_Token="a guess")
     assert answer.status_code == 200
     assert "X-RateLimit-Limit" not in answer.headers
+
+
+def test_nginx_with_every_module_has_room_for_it(
+    nginx: Callable[..., Any], require_program: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Debian's nginx says nothing about this file, however many modules of its packages are loaded."""
+    binary = require_program("nginx")
+    if not MODULES.is_dir():
+        require_program("the modules of nginx")
+    # In the order of their names, but for the kit that others need; those for streams need one another.
+    names = [path for path in sorted(MODULES.glob("*.so")) if "stream" not in path.name and "ndk" not in path.name]
+    kit = MODULES / "ndk_http_module.so"
+    loads = "".join(f"load_module {path};\n" for path in [*([kit] if kit.exists() else []), *names])
+    conf = tmp_path / "all.conf"
+    head = f"{loads}pid {tmp_path}/pid; error_log stderr;\nevents {{}}\n"
+    conf.write_text(f"{head}http {{ access_log off; include {INTEGRATION}/auth_request.conf; }}\n")
+    checked = subprocess.run(
+        [binary, "-t", "-p", str(tmp_path), "-c", str(conf)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "[warn]" not in checked.stderr

@@ -30,7 +30,7 @@ def by_asking(nginx: Start, serve: Start) -> Start:
     def start(rules: str, *, store: str) -> Any:
         text = CONF.read_text()
         for old, new in {
-            "127.0.0.1:8080": f"127.0.0.1:{serve(rules, store=store).port}",
+            "127.0.0.1:8081": f"127.0.0.1:{serve(rules, store=store).port}",
             "100ms": "9s",
             "200ms": "9s",
         }.items():

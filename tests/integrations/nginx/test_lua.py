@@ -11,6 +11,7 @@ import pytest
 
 from sluicegate.clock import SystemClock
 from sluicegate.doors.headers import RateHeaders
+from sluicegate.doors.problem import quota_exceeded
 from sluicegate.rules.facts import Facts
 
 Start = Callable[..., Any]
@@ -77,7 +78,9 @@ def test_budget_is_shared_with_python(front: Start, python: Start) -> None:
         "retry-after": int(refused.headers["Retry-After"]),
         "violated-policies": ["login"],
     }
-    assert not limiter.check(facts).allowed
+    here = limiter.check(facts)
+    assert not here.allowed
+    assert re.sub(rb"\d+", b"n", refused.content) == re.sub(rb"\d+", b"n", quota_exceeded(here)), "byte for byte"
     assert nginx.get("/login", ip="203.0.113.10").status_code == 200
     assert nginx.get("/elsewhere").headers.get("X-RateLimit-Limit") is None
 

@@ -46,8 +46,8 @@ def test_examples_run_as_printed(
     rules = next(text for language, text in FENCE.findall(PAGE) if language == "yaml")
     limits = serve(rules)
     text = conf.replace("port = 6379", f"port = {port_of(url)}, timeout_ms = 5000")
-    text = text.replace("port = 8080", f"port = {limits.port}, timeout_ms = 5000")
-    text = text.replace("127.0.0.1:8080", f"127.0.0.1:{limits.port}").replace("100ms", "9s").replace("200ms", "9s")
+    text = text.replace("port = 8081", f"port = {limits.port}, timeout_ms = 5000")
+    text = text.replace("127.0.0.1:8081", f"127.0.0.1:{limits.port}").replace("100ms", "9s").replace("200ms", "9s")
     running = nginx(text, lua=file == "lua.conf")
     require_program("curl")
     shown = 0

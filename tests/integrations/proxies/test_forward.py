@@ -113,7 +113,7 @@ class Setup:
         for file in FILES[name]:
             text = edit((ROOT / "integrations" / name / file).read_text())
             for old, new in {
-                "127.0.0.1:8080": f"127.0.0.1:{self.api}",
+                "127.0.0.1:8081": f"127.0.0.1:{self.api}",
                 "127.0.0.1:9000": f"127.0.0.1:{self.backend}",
                 "address: 127.0.0.1:8000": f"address: 127.0.0.1:{self.port}",
                 ":8000 {": f"http://:{self.port} {{",

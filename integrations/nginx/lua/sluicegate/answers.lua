@@ -2,7 +2,7 @@
 
 local cjson = require "cjson.safe"
 
-local ceil, max, min, format = math.ceil, math.max, math.min, string.format
+local ceil, max, min, format, gsub = math.ceil, math.max, math.min, string.format, string.gsub
 local PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 
 local M = {}
@@ -131,28 +131,37 @@ local function refusing(decision)
   return names, table.concat(quoted, ", ")
 end
 
--- The body of a 429 (RFC 9457).
+-- A value as the other doors write it: cjson would write every slash as "\\/".
+local function json(value)
+  return (gsub(cjson.encode(value), "\\/", "/"))
+end
+
+-- A problem document (RFC 9457) of members in this order, which a table does not keep; a member that is nil is left out.
+local function problem(kind, title, status, detail, retry_after_s, names)
+  return format(
+    '{"type":%s,"title":%s,"status":%d,"detail":%s%s%s}', json(PROBLEM_TYPES .. kind), json(title), status, json(detail),
+    retry_after_s and format(',"retry-after":%.0f', retry_after_s) or "",
+    names and format(',"violated-policies":%s', json(names)) or ""
+  )
+end
+
+-- The body of a 429.
 function M.quota_exceeded(decision)
   local names, named = refusing(decision)
-  local problem = {
-    type = PROBLEM_TYPES .. "quota-exceeded", title = "Quota Exceeded", status = 429,
-    detail = "This request can never pass: refused by " .. named .. ".", ["violated-policies"] = names,
-  }
+  local detail = "This request can never pass: refused by " .. named .. "."
   local seconds = delta_s(decision)
   if seconds then
-    problem["retry-after"] = seconds
-    problem.detail = format("Refused by %s. Try again in %.0f s.", named, seconds)
+    detail = format("Refused by %s. Try again in %.0f s.", named, seconds)
   end
-  return cjson.encode(problem)
+  return problem("quota-exceeded", "Quota Exceeded", 429, detail, seconds, names)
 end
 
 -- The body of a 503. `names`: of the rules that refuse; empty where it is nginx's own setting that does.
 function M.out_of_reach(names)
-  return cjson.encode {
-    type = PROBLEM_TYPES .. "temporary-reduced-capacity", title = "Temporary Reduced Capacity", status = 503,
-    detail = "The counters that decide this request are out of reach for the moment.",
-    ["violated-policies"] = #names > 0 and names or nil,
-  }
+  local detail = "The counters that decide this request are out of reach for the moment."
+  return problem(
+    "temporary-reduced-capacity", "Temporary Reduced Capacity", 503, detail, nil, #names > 0 and names or nil
+  )
 end
 
 return M
