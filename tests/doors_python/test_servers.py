@@ -14,14 +14,15 @@ import websockets
 from litestar import Litestar, get
 from litestar import Request as LitestarRequest
 from litestar.middleware import DefineMiddleware
-from quart import Quart
+from quart import Quart, websocket
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from sluicegate.doors.asgi import RateLimitMiddleware
+from sluicegate.doors.asgi import RateLimitMiddleware, limit
+from sluicegate.errors import RateLimited
 from sluicegate.limiter.limiter import Limiter
 
 Make = Callable[..., Limiter]
@@ -188,8 +189,6 @@ async def test_quart(by_quota: Make, ask: Ask) -> None:
 
 async def test_decorators_inside_quart(by_quota: Make, ask: Ask) -> None:
     """A framework that makes a 500 of every exception does not hide a refusal: the door answers in its place."""
-    from sluicegate.doors.asgi import limit
-
     quart = Quart("quart_app")
 
     @quart.get("/")
@@ -201,3 +200,89 @@ async def test_decorators_inside_quart(by_quota: Make, ask: Ask) -> None:
     first, second = await ask(app), await ask(app)
     assert (first.status_code, first.text) == (200, "home")
     assert (second.status_code, second.headers["Content-Type"]) == (429, "application/problem+json")
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_refusals_do_not_fill_the_log_of_quart(
+    by_quota: Make, ask: Ask, caplog: pytest.LogCaptureFixture, inside: bool
+) -> None:
+    """Quart logs what nobody handles with its traceback; a refusal is no such thing, and is answered as everywhere, by ``on_refused`` too."""
+    quart = Quart("quart_app")
+
+    @quart.get("/<path:rest>")
+    @limit("1/minute", cost=lambda scope: int(scope["query_string"] or b"1"))
+    async def home(rest: str) -> str:
+        return "home"
+
+    def own(_scope: Any, _limits: Any) -> Response:
+        return JSONResponse({"own": True}, 429)
+
+    if inside:
+        quart.asgi_app = RateLimitMiddleware(quart.asgi_app, by_quota("9/minute"), on_refused=own)  # type: ignore[method-assign]
+        app: Any = quart
+    else:
+        app = RateLimitMiddleware(quart, by_quota("9/minute"), on_refused=own)
+    answers = [await ask(app, path) for path in ("/x", "/x", "/x", "/x?0")]
+    assert [answer.status_code for answer in answers] == [200, 429, 429, 400]
+    assert (answers[1].json(), answers[1].headers["Retry-After"]) == ({"own": True}, "60")
+    assert [record for record in caplog.records if record.name == "quart_app"] == []
+
+
+async def test_handlers_of_quart_come_first(by_quota: Make, ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
+    """A handler of the application's answers refusals, whenever it was registered; what is no refusal of this request is logged."""
+    early, late = Quart("early"), Quart("late")
+
+    async def mine(_error: RateLimited) -> tuple[str, int]:
+        return "slow down", 429
+
+    early.register_error_handler(RateLimited, mine)
+    apps = [RateLimitMiddleware(quart, by_quota("9/minute")) for quart in (early, late)]
+    late.register_error_handler(RateLimited, mine)
+    for quart in (early, late):
+
+        @quart.get("/")
+        @limit("1/minute")
+        async def home() -> str:
+            return "home"
+
+    for app in apps:
+        answers = [await ask(app), await ask(app)]
+        assert [answer.text for answer in answers] == ["home", "slow down"]
+        assert answers[1].headers["Retry-After"] == "60"
+    other = Quart("other")
+
+    @other.get("/")
+    async def broken() -> str:
+        raise RateLimited(None, "of another limiter", 1.0)
+
+    assert (await ask(RateLimitMiddleware(other, by_quota("9/minute")))).status_code == 500
+    assert "of another limiter" in caplog.text
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+async def test_sockets_of_quart(
+    by_quota: Make, wire: Callable[..., Any], caplog: pytest.LogCaptureFixture, accepts: bool
+) -> None:
+    """A refused WebSocket of Quart is closed with 1008, before or after it was accepted, and nothing is logged."""
+    quart = Quart("quart_app")
+
+    @limit("1/hour", name="inside")
+    async def guarded() -> None:
+        """What is limited."""
+
+    @quart.websocket("/")
+    async def socket_() -> None:
+        if accepts:
+            await websocket.accept()
+        await guarded()
+        await websocket.send("served")
+        await websocket.close(1000)
+
+    app = RateLimitMiddleware(quart, by_quota("9/minute"))
+    connect = {"type": "websocket.connect"}
+    first = await wire(kind="websocket", inbox=[connect], subprotocols=[], scheme="ws").run(app)
+    assert [message.get("text") for message in first if message["type"] == "websocket.send"] == ["served"]
+    second = await wire(kind="websocket", inbox=[connect], subprotocols=[], scheme="ws").run(app)
+    assert [message["type"] for message in second] == [*(["websocket.accept"] * accepts), "websocket.close"]
+    assert second[-1]["code"] == 1008
+    assert [record for record in caplog.records if record.name == "quart_app"] == []

@@ -64,8 +64,10 @@ class HttpExchange:
 
     async def send(self, message: Message, /) -> None:
         if message["type"] == "http.response.start":
-            stopped = self.limits.refused is not None or self.limits.invalid is not None
-            if stopped and message["status"] == _SERVER_ERROR and not self._answering:
+            limits = self.limits
+            stopped = limits.refused is not None or limits.invalid is not None
+            replaced = limits.left_to_door or (stopped and message["status"] == _SERVER_ERROR)
+            if replaced and not self._answering:
                 self.dropped = True
                 return
             self.begun = True
@@ -102,6 +104,7 @@ class SocketExchange:
 
     __slots__ = (
         "_admits",
+        "_answering",
         "_closed",
         "_connected",
         "_door",
@@ -128,6 +131,7 @@ class SocketExchange:
         self._receive = receive
         self._send = send
         self._admits = admits
+        self._answering = False
         self._connected = False
         self._closed = False
         self._open = False
@@ -140,6 +144,9 @@ class SocketExchange:
     async def send(self, message: Message, /) -> None:
         if self._closed:
             # The application has not yet heard that its client is gone.
+            return
+        if self.limits.left_to_door and not self._answering:
+            self.dropped = True
             return
         if message["type"] in {"websocket.accept", "websocket.http.response.start"}:
             message = headed(self._door, self.limits, message)
@@ -161,6 +168,7 @@ class SocketExchange:
         return message
 
     async def answer(self, reply: Reply) -> None:
+        self._answering = True
         await self._begin_refusal()
         if _HTTP_RESPONSE not in (self.scope.get("extensions") or {}):
             await self._close()
@@ -181,6 +189,7 @@ class SocketExchange:
             await self._begin_refusal()
             await self._close()
             return
+        self._answering = True
         await app(self.scope, self.receive, self.send)
 
     async def _begin_refusal(self) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from sluicegate.bounds import ASGI_HELD_MAX
 from sluicegate.doors.asgi.exchange import Exchange, HttpExchange, SocketExchange
+from sluicegate.doors.asgi.handlers import handle_refusals
 from sluicegate.doors.asgi.translate import SCOPE_KEY, App, Receive, Scope, Send, facts_of, innermost
 from sluicegate.doors.refusals import bad_request
 from sluicegate.doors.web.callables import answering, awaited, require_function, require_plain, template_of
@@ -19,7 +20,7 @@ from sluicegate.doors.web.door import Asked, Door
 from sluicegate.doors.web.hold import Holder
 from sluicegate.doors.web.request import Refusal, RequestLimits
 from sluicegate.doors.web.routes import RouteTables
-from sluicegate.errors import ConfigurationError, InvalidRequest, RateLimited
+from sluicegate.errors import ConfigurationError, InvalidRequest
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.facts import Facts
@@ -88,6 +89,7 @@ class RateLimitMiddleware:
         self.holder = Holder(held_max)
         self._routes = RouteTables()
         self._inner = innermost(app)
+        handle_refusals(self._inner, _limits_now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -130,7 +132,7 @@ class RateLimitMiddleware:
         try:
             await self.app(exchange.scope, exchange.receive, exchange.send)
             if exchange.dropped:
-                await self._refuse(exchange)
+                await (exchange.stop() if exchange.begun else self._refuse(exchange))
             elif exchange.refused:
                 await exchange.limits.settle()
         except Exception as error:
@@ -235,8 +237,13 @@ class RateLimitMiddleware:
         return scope.get("path_template") or self._routes.template(origin[0], scope, origin[1])
 
 
+def _limits_now() -> RequestLimits | None:
+    found = current.get()
+    return None if found is None else found[1]
+
+
 def _is_ours(error: BaseException, limits: RequestLimits) -> bool:
     """Whether an error says nothing but that a limit refused this request, or could not decide it; a task group wraps those of its tasks."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_ours(inner, limits) for inner in error.exceptions)
-    return error is limits.invalid or (isinstance(error, RateLimited) and limits.refused is not None)
+    return limits.stopped_by(error)

@@ -22,7 +22,7 @@ import msgspec
 from sluicegate.algorithms.verdict import Outcome
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.web.declared import DEFAULT_NAME, Limit
-from sluicegate.errors import ConfigurationError, InvalidRequest, StoreError
+from sluicegate.errors import ConfigurationError, InvalidRequest, RateLimited, StoreError
 from sluicegate.limiter.decision import Decision, RuleResult, Summary
 from sluicegate.limiter.limiter import FactsOrKey, Limiter
 from sluicegate.limiter.plan import Plan
@@ -79,6 +79,7 @@ class RequestLimits:
         "facts",
         "invalid",
         "later_s",
+        "left_to_door",
         "made_by",
         "origin",
         "refused",
@@ -108,6 +109,8 @@ class RequestLimits:
         """What the client was told of a refusal, where that differs from the decision."""
         self.later_s: int | None = None
         """How much later than it may a refused client is told to come back; None where nobody has asked yet."""
+        self.left_to_door = False
+        """Whether the application's framework has left it to the door to answer what a limit refused."""
         self._by_owner: dict[object, Decision] = {}
         self._charged: list[tuple[Limiter, Decision]] = []
         self._merged: Decision | None = None
@@ -206,6 +209,10 @@ class RequestLimits:
         return changed
 
     # ------------------------------------------------------------------ what gates do
+
+    def stopped_by(self, error: BaseException) -> bool:
+        """Whether an error says nothing but that a limit refused this request, or could not decide it."""
+        return error is self.invalid or (isinstance(error, RateLimited) and self.refused is not None)
 
     def decide(
         self, owner: object, limiter: Limiter, what: FactsOrKey, cost: int = 1, refusal: Refusal = Refusal.FINAL
