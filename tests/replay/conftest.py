@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.app.replay import Replay, Report, replay
+from sluicegate.replaying import Replay, Report, replay
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import RuleSet
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.app.replay import deciding
-from sluicegate.app.replay.counting import Minute, Minutes, TopClients
-from sluicegate.app.replay.deciding import CounterDecider, RuleCounts, Side, StoreDecider
-from sluicegate.app.replay.planner import Item
-from sluicegate.app.replay.request_line import Client
+from sluicegate.replaying import deciding
+from sluicegate.replaying.counting import Minute, Minutes, TopClients
+from sluicegate.replaying.deciding import CounterDecider, RuleCounts, Side, StoreDecider
+from sluicegate.replaying.planner import Item
+from sluicegate.replaying.request_line import Client
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import RuleSet

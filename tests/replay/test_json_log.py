@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.app.replay.bad_line import BadLine
-from sluicegate.app.replay.json_log import JsonParser, parse_map
 from sluicegate.errors import ConfigurationError
+from sluicegate.replaying.bad_line import BadLine
+from sluicegate.replaying.json_log import JsonParser, parse_map
 from sluicegate.rules.facts import Facts
 
 US = 1_431_857_103_000_000

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.app.replay import Report
+from sluicegate.replaying import Report
 from sluicegate.rules.model import RuleSet
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.app.replay import lines as lines_module
-from sluicegate.app.replay.lines import TOO_LONG, Log, line_batches
 from sluicegate.bounds import REPLAY_LINE_CHARS_MAX, REPLAY_READ_BYTES
 from sluicegate.errors import ConfigurationError
+from sluicegate.replaying import lines as lines_module
+from sluicegate.replaying.lines import TOO_LONG, Log, line_batches
 
 
 def lines_of(path: Path) -> list[str]:

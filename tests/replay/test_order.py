@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.app.replay import order
-from sluicegate.app.replay.order import Orderer
+from sluicegate.replaying import order
+from sluicegate.replaying.order import Orderer
 
 S = 1_000_000
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sluicegate.app.replay import Replay, Report
 from sluicegate.errors import ConfigurationError
+from sluicegate.replaying import Replay, Report
 from sluicegate.rules.model import RuleSet
 
 Rules = Callable[[str], RuleSet]
@@ -202,7 +202,7 @@ def test_memory_does_not_grow_with_distinct_lines(
     lines = [line(n // 4, request=f"GET /{n} HTTP/1.1") for n in range(400)]
     text = "name: p, match: {path: /**}, per: [ip], quota: 2/minute"
     expected = replayed(rules(text), log(lines)).to_dict()
-    monkeypatch.setattr("sluicegate.app.replay.planner.REPLAY_MEMO_MAX", 3)
+    monkeypatch.setattr("sluicegate.replaying.planner.REPLAY_MEMO_MAX", 3)
     assert replayed(rules(text), log(lines)).to_dict() == expected
-    monkeypatch.setattr("sluicegate.app.replay.planner.REPLAY_MEMO_CHARS_MAX", 0)
+    monkeypatch.setattr("sluicegate.replaying.planner.REPLAY_MEMO_CHARS_MAX", 0)
     assert replayed(rules(text), log(lines)).to_dict() == expected

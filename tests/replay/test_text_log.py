@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.app.replay.bad_line import BadLine
-from sluicegate.app.replay.request_line import client_of, unescaped
-from sluicegate.app.replay.text_log import TextParser
+from sluicegate.replaying.bad_line import BadLine
+from sluicegate.replaying.request_line import client_of, unescaped
+from sluicegate.replaying.text_log import TextParser
 from sluicegate.rules.facts import Facts
 
 US = 1_431_857_103_000_000

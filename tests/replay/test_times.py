@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.app.replay.times import ClfTimes, time_us
+from sluicegate.replaying.times import ClfTimes, time_us
 
 BASE = 1_431_857_103_000_000  # 2015-05-17 10:05:03 UTC
 

@@ -12,11 +12,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from sluicegate.app.replay import FORMATS, Replay
-from sluicegate.app.replay import replay as run_replay
 from sluicegate.cli.options import DurationType, config_option, flag, option
 from sluicegate.cli.rules import read_rules
 from sluicegate.clock import US_PER_S
+from sluicegate.replaying import FORMATS, Replay
+from sluicegate.replaying import replay as run_replay
 
 __all__ = ["replay"]
 

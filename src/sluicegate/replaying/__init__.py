@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluicegate.app.replay.report import Comparison, Report
-from sluicegate.app.replay.run import FORMATS, Replay, replay
+from sluicegate.replaying.report import Comparison, Report
+from sluicegate.replaying.run import FORMATS, Replay, replay
 
 __all__ = ["FORMATS", "Comparison", "Replay", "Report", "replay"]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from sluicegate.algorithms.spec import State
-from sluicegate.app.replay.planner import Item, Planned
-from sluicegate.app.replay.request_line import Client
 from sluicegate.bounds import REPLAY_COUNTERS_MAX, REPLAY_PURGE_MIN
 from sluicegate.clock import ManualClock
 from sluicegate.limiter.engine import Engine
+from sluicegate.replaying.planner import Item, Planned
+from sluicegate.replaying.request_line import Client
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.match import in_order
 from sluicegate.rules.model import Mode, OnMissing, RuleSet

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from sluicegate.app.replay.counting import Minute
-from sluicegate.app.replay.deciding import RuleCounts
 from sluicegate.clock import US_PER_S
+from sluicegate.replaying.counting import Minute
+from sluicegate.replaying.deciding import RuleCounts
 
 __all__ = ["BadLineShown", "Comparison", "Report"]
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from sluicegate.app.replay.bad_line import BadLine
-from sluicegate.app.replay.request_line import ABSENT, Client, RequestLine, client_of, request_line, target_of
-from sluicegate.app.replay.times import time_us
 from sluicegate.errors import ConfigurationError
+from sluicegate.replaying.bad_line import BadLine
+from sluicegate.replaying.request_line import ABSENT, Client, RequestLine, client_of, request_line, target_of
+from sluicegate.replaying.times import time_us
 from sluicegate.rules.facts import Facts
 
 __all__ = ["JsonParser", "parse_map"]

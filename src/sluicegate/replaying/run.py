@@ -14,16 +14,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 
-from sluicegate.app.replay.bad_line import BadLine
-from sluicegate.app.replay.counting import Minutes, TopClients
-from sluicegate.app.replay.deciding import Refusal, Side
-from sluicegate.app.replay.json_log import JsonParser, parse_map
-from sluicegate.app.replay.lines import STANDARD_INPUT, TOO_LONG, Log, line_batches
-from sluicegate.app.replay.needs import facts_needed
-from sluicegate.app.replay.order import Orderer
-from sluicegate.app.replay.planner import Item, LineParser, Planner
-from sluicegate.app.replay.report import BadLineShown, Comparison, Report
-from sluicegate.app.replay.text_log import TextParser
 from sluicegate.bounds import (
     REPLAY_BAD_LINE_CHARS_SHOWN,
     REPLAY_BAD_LINES_SHOWN,
@@ -34,6 +24,16 @@ from sluicegate.bounds import (
     REPLAY_LOGS_MAX,
 )
 from sluicegate.errors import ConfigurationError
+from sluicegate.replaying.bad_line import BadLine
+from sluicegate.replaying.counting import Minutes, TopClients
+from sluicegate.replaying.deciding import Refusal, Side
+from sluicegate.replaying.json_log import JsonParser, parse_map
+from sluicegate.replaying.lines import STANDARD_INPUT, TOO_LONG, Log, line_batches
+from sluicegate.replaying.needs import facts_needed
+from sluicegate.replaying.order import Orderer
+from sluicegate.replaying.planner import Item, LineParser, Planner
+from sluicegate.replaying.report import BadLineShown, Comparison, Report
+from sluicegate.replaying.text_log import TextParser
 from sluicegate.rules.model import RuleSet
 
 __all__ = ["FORMATS", "Replay", "replay"]

@@ -11,7 +11,7 @@ from hashlib import sha256
 from ipaddress import IPv6Address
 from typing import Final, NamedTuple
 
-from sluicegate.app.replay.bad_line import BadLine
+from sluicegate.replaying.bad_line import BadLine
 from sluicegate.rules.identity.addresses import canonical_ip
 
 __all__ = ["ABSENT", "Client", "RequestLine", "client_of", "request_line", "target_of", "unescaped"]

@@ -18,9 +18,9 @@ from bisect import bisect_left
 from operator import itemgetter
 from typing import Final
 
-from sluicegate.app.replay.planner import Item
 from sluicegate.bounds import REPLAY_BATCH_LINES
 from sluicegate.clock import US_PER_S
+from sluicegate.replaying.planner import Item
 
 __all__ = ["Orderer"]
 

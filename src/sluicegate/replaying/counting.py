@@ -7,9 +7,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sluicegate.app.replay.planner import Item
 from sluicegate.bounds import REPLAY_CLIENTS_MAX, REPLAY_MINUTES_SHOWN
 from sluicegate.clock import US_PER_S
+from sluicegate.replaying.planner import Item
 
 __all__ = ["Minute", "Minutes", "TopClients"]
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sluicegate.app.replay.bad_line import BadLine
-from sluicegate.app.replay.request_line import Client
 from sluicegate.bounds import REPLAY_MEMO_CHARS_MAX, REPLAY_MEMO_MAX
 from sluicegate.errors import InvalidRequest
+from sluicegate.replaying.bad_line import BadLine
+from sluicegate.replaying.request_line import Client
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.base import Charge, Counter
 from sluicegate.stores.keys import EVERYBODY

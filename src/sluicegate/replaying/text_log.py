@@ -13,9 +13,9 @@ import re
 from collections.abc import Collection, Hashable
 from typing import Any, Final
 
-from sluicegate.app.replay.bad_line import BadLine
-from sluicegate.app.replay.request_line import ABSENT, Client, client_of, request_line, unescaped
-from sluicegate.app.replay.times import ClfTimes
+from sluicegate.replaying.bad_line import BadLine
+from sluicegate.replaying.request_line import ABSENT, Client, client_of, request_line, unescaped
+from sluicegate.replaying.times import ClfTimes
 from sluicegate.rules.facts import Facts
 
 __all__ = ["TextParser"]
