@@ -12,7 +12,6 @@ from typing import Final, Protocol
 from sluicegate.app.demo import DemoBackend
 from sluicegate.app.key_sets import KeySets, fetch
 from sluicegate.app.metrics import Metrics
-from sluicegate.app.rules_file import RulesFile
 from sluicegate.app.ruleset_source import RulesetSource
 from sluicegate.app.settings import Settings
 from sluicegate.app.status import Status
@@ -28,6 +27,7 @@ from sluicegate.doors.listen import Address, named, open_listener
 from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
+from sluicegate.rules.watched import RulesFile
 from sluicegate.stores.urls import open_store
 
 __all__ = ["Application", "Draining", "Listening", "Opener", "Role", "build"]

@@ -16,7 +16,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from sluicegate.app.client_metrics import client_metrics
-from sluicegate.app.rules_file import RulesState
 from sluicegate.app.status import Status
 from sluicegate.app.store_metrics import store_metrics
 from sluicegate.clock import US_PER_S
@@ -25,6 +24,7 @@ from sluicegate.doors.grpc.calls import CODES
 from sluicegate.doors.grpc.door import GrpcDoor
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.watched import RulesState
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 

@@ -19,13 +19,13 @@ from sluicegate.app import logs
 from sluicegate.app.announce import announce
 from sluicegate.app.build import Application, Listening, Role, build
 from sluicegate.app.default_rules import rules_path
-from sluicegate.app.rules_file import POLL_INTERVAL_S
 from sluicegate.app.settings import Settings
 from sluicegate.app.signals import StopRequests
 from sluicegate.app.workers.fleet import Fleet
 from sluicegate.clock import Clock, SystemClock
 from sluicegate.doors.listen import Address, is_in_use, open_listener
 from sluicegate.errors import ConfigurationError
+from sluicegate.rules.watched import POLL_INTERVAL_S
 
 __all__ = ["Alone", "Surroundings", "log_loop_fault", "loop_factory", "run_server", "serve"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sluicegate.app.rules_file import RulesFile
 from sluicegate.app.store_watch import StoreWatch
 from sluicegate.clock import US_PER_S, Clock
+from sluicegate.rules.watched import RulesFile
 
 __all__ = ["Status"]
 

@@ -8,13 +8,13 @@ import logging
 from pathlib import Path
 
 from sluicegate.app import logs
-from sluicegate.app.rules_file import POLL_INTERVAL_S
 from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.control.errors import ControlError, Invalid
 from sluicegate.control.service import RulesService
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.identity.files import read_file
 from sluicegate.rules.problems import RulesInvalid
+from sluicegate.rules.watched import POLL_INTERVAL_S
 
 __all__ = ["OwningFile"]
 

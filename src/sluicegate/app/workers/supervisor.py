@@ -15,7 +15,6 @@ from sluicegate.app.announce import announce
 from sluicegate.app.default_rules import rules_path
 from sluicegate.app.demo import DemoBackend
 from sluicegate.app.embedded import EmbeddedStore
-from sluicegate.app.rules_file import RulesFile
 from sluicegate.app.server import log_loop_fault
 from sluicegate.app.settings import Settings, is_embedded
 from sluicegate.app.signals import StopRequests
@@ -28,6 +27,7 @@ from sluicegate.bounds import LISTEN_BACKLOG, WORKER_STOP_MARGIN_S
 from sluicegate.clock import Clock, SystemClock
 from sluicegate.doors.listen import Address, open_listener
 from sluicegate.errors import ConfigurationError, MissingExtra, SluicegateError
+from sluicegate.rules.watched import RulesFile
 
 __all__ = ["Supervisor", "run_workers"]
 

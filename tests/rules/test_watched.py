@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.app.rules_file import RulesFile
 from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.model import RuleSet
 from sluicegate.rules.problems import RulesInvalid
+from sluicegate.rules.watched import RulesFile
 
 GOOD = "version: 1\nrules:\n  - {name: api, per: [ip], quota: 5/minute}\n"
 EDITED = GOOD.replace("5/minute", "7/minute")
