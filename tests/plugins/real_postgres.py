@@ -130,12 +130,21 @@ NUMBERS = itertools.count(1)
 
 
 @pytest.fixture
-def new_database(postgres: Postgres) -> Callable[[], str]:
+def new_database(postgres: Postgres, postgres_programs: Path) -> Callable[[], str]:
     """Makes an empty database and gives its URL. Its texts are ordered by a language, as many installations have it."""
 
     def make() -> str:
         name = f"test{os.getpid()}_{next(NUMBERS)}"
-        command = [str(programs() / "psql"), "-qX", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres"]
+        command = [
+            str(postgres_programs / "psql"),
+            "-qX",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(postgres.port),
+            "-U",
+            "postgres",
+        ]
         subprocess.run([*command, "-c", f"CREATE DATABASE {name}"], check=True, capture_output=True)
         return postgres.url(name)
 

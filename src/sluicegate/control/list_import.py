@@ -37,13 +37,15 @@ _DROP: Final = "DROP TABLE IF EXISTS staged"
 _ENTRY: Final = "e.list = :list AND e.kind = s.kind AND e.value = s.value AND e.deleted = 0"
 _ALIVE: Final = "(e.expires_us IS NULL OR e.expires_us > :now_us)"
 _COUNT: Final = f"SELECT count(*) FROM staged s JOIN list_entries e ON {_ENTRY} AND {_ALIVE}"  # noqa: S608 - fixed words only
-# Only what differs is written: PostgreSQL would lock, and so write, every row that meets one that is there.
+# Only what differs is written: PostgreSQL would lock, and so write, every row that meets one that is there. In order, because
+# that is the order of the indexes as well.
 _MERGE: Final = """
 INSERT INTO list_entries (list, kind, value, expires_us, source, reason, created_us, actor, revision, deleted)
 SELECT :list, s.kind, s.value, s.expires_us, :source, :reason, :now_us, :actor, :revision, 0
 FROM staged s LEFT JOIN list_entries e ON e.list = :list AND e.kind = s.kind AND e.value = s.value
 WHERE e.value IS NULL OR e.deleted = 1 OR e.expires_us <= :now_us
     OR (e.source = :source AND COALESCE(e.expires_us, -1) <> COALESCE(s.expires_us, -1))
+ORDER BY s.kind, s.value
 ON CONFLICT (list, kind, value) DO UPDATE SET
     expires_us = excluded.expires_us, source = excluded.source, reason = excluded.reason, created_us = excluded.created_us,
     actor = excluded.actor, revision = excluded.revision, deleted = 0
