@@ -197,7 +197,7 @@ async def test_nodes_and_their_lag(service, editor, node, clock, open_service):
 
 async def test_what_a_node_may_report(service, editor, node, clock, viewer):
     """Only a node reports; observers get all of it, penalties come onto the block list in the node's name, a report has a bound."""
-    seen = []
+    seen: list[NodeReport] = []
     service.nodes.observers.append(seen.append)
     ends_us = clock.now_us() + US_PER_S
     given = report("n1", Revisions(), penalties=[ListEntry("block", "ip", "192.0.2.1", ends_us, "penalty:api")])

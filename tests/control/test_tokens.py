@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import text
 
 from sluicegate.clock import US_PER_S
-from sluicegate.control.errors import Conflict, Invalid, NotAllowed, NotAuthenticated, NotFound
+from sluicegate.control.errors import Conflict, Invalid, NotAllowed, NotAuthenticated, NotFound, Unavailable
 from sluicegate.control.model import Role
 from sluicegate.errors import ConfigurationError
 
@@ -108,6 +108,22 @@ async def test_wrong_tokens_do_not_fill_the_disk(service, viewer, clock):
     assert row.diff["attempts"] == 49 and len(row.diff["from"]) == 20
     await service.watch.once()
     assert len((await service.audit.page(viewer, page_size=9)).items) == 2
+
+
+async def test_a_wrong_token_while_nothing_can_be_written(service, viewer, clock, monkeypatch):
+    """Who has no token is told so though the attempt cannot be noted now; it is noted with the next ones."""
+    note = service.ledger.note
+
+    async def busy(*given):
+        raise Unavailable("busy")
+
+    monkeypatch.setattr(service.ledger, "note", busy)
+    with pytest.raises(NotAuthenticated):
+        await service.tokens.verify("guess", source_ip="192.0.2.1")
+    monkeypatch.setattr(service.ledger, "note", note)
+    clock.advance(60 * US_PER_S)
+    await service.watch.once()
+    assert (await service.audit.page(viewer, page_size=1)).items[0].diff["attempts"] == 1
 
 
 async def test_when_a_token_was_used(service, admin, clock):

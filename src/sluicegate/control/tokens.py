@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sluicegate.bounds import LOGIN_NOTE_ADDRESSES_MAX, LOGIN_NOTE_S, TOKEN_BYTES_MAX, TOKEN_CHARS_MIN, TOKENS_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.control import schema
-from sluicegate.control.errors import Conflict, Fault, Invalid, NotAuthenticated, NotFound
+from sluicegate.control.errors import Conflict, Fault, Invalid, NotAuthenticated, NotFound, Unavailable
 from sluicegate.control.ledger import Ledger
 from sluicegate.control.model import Actor, Page, Role, TokenRow
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
@@ -167,9 +167,13 @@ class Tokens:
         if not self._refused or not due:
             return
         self._noted_us = now_us
-        diff = {"attempts": self._refused, "from": self._refused_from}
+        attempts, addresses = self._refused, self._refused_from
         self._refused, self._refused_from = 0, {}
-        await self._ledger.note(_LOGIN, "login", "token", "refused", diff)
+        try:
+            await self._ledger.note(_LOGIN, "login", "token", "refused", {"attempts": attempts, "from": addresses})
+        except Unavailable:
+            # It is noted with the next ones; who has no token is told so all the same.
+            self._refused += attempts
 
 
 def _lives(now_us: int) -> Any:
