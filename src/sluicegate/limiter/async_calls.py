@@ -196,11 +196,6 @@ class AsyncCalls(Calls):
         answer = await store.adecide_one([(counter, subject, 1) for counter, subject, _ in charges], peek=True)
         return answer.verdicts()
 
-    async def areset(self, facts_or_key: FactsOrKey) -> int:
-        """``reset`` for coroutines."""
-        store = self._async
-        return self.reset(facts_or_key) if store is None else await store.areset(self._forget(facts_or_key))
-
     async def acheck_counters_many(self, charges: Sequence[Charge]) -> list[Decision]:
         """``check_counters_many`` for coroutines."""
         if self._async is None or not self._enabled:

@@ -41,7 +41,7 @@ def verdict_of(charge: Charge, single: Single, now_us: int) -> Verdict:
 
 
 class Calls(Core):
-    """Deciding, refunding and resetting, for whoever can wait for the store."""
+    """Deciding and refunding, for whoever can wait for the store."""
 
     def check(self, facts_or_key: FactsOrKey, cost: int = 1, *, peek: bool = False, receipt: bool = False) -> Decision:
         """Decide one request and, if every rule lets it pass, charge ``cost`` to every counter it matches.
@@ -145,13 +145,6 @@ class Calls(Core):
             return 0
         self.stats.refunds += 1
         return changed
-
-    def reset(self, facts_or_key: FactsOrKey) -> int:
-        """Forget the counters this request would be charged to; returns how many existed. Shared ones included.
-
-        Raises StoreError where the store fails; the counters of the local fallback are forgotten then all the same.
-        """
-        return self._store.reset(self._forget(facts_or_key))
 
     # ------------------------------------------------------------------ counters without rules
 
@@ -258,14 +251,6 @@ class Calls(Core):
             else:
                 decisions.append(self._finish(live, plan, held, answers[place], later=later))
         return decisions
-
-    def _forget(self, facts_or_key: FactsOrKey) -> list[tuple[Counter, str]]:
-        """Forget the receipts and the local counters of a request; returns what its store must forget."""
-        charges = self._live.charges_of(facts_or_key)
-        keys = [(counter, subject) for counter, subject, _ in charges]
-        self._receipts.forget(keys)
-        self._fallback.forget(keys)
-        return keys
 
     def _decide_counters_after_outage(self, charges: Sequence[Charge]) -> Singles:
         live = self._live

@@ -11,7 +11,6 @@ from sluicegate.algorithms.verdict import Outcome
 from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.clock import Clock, SystemClock
 from sluicegate.errors import ConfigurationError
-from sluicegate.limiter.async_calls import AsyncCalls
 from sluicegate.limiter.core import FactsOrKey
 from sluicegate.limiter.decorator import Cost, Key, decorate
 from sluicegate.limiter.engine import Engine
@@ -20,6 +19,7 @@ from sluicegate.limiter.known import Known
 from sluicegate.limiter.lists import Lists
 from sluicegate.limiter.live import Live
 from sluicegate.limiter.offenders import Offenders
+from sluicegate.limiter.operating import Operating
 from sluicegate.limiter.sets import SetPlanner
 from sluicegate.limiter.subject_table import SubjectTable
 from sluicegate.rules.identity import IdentityResolver
@@ -33,7 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Limiter(AsyncCalls):
+class Limiter(Operating):
     """Decides requests. Safe to use from any number of threads and from any event loop.
 
     Made by ``from_file``, ``from_rules`` or ``from_quota``. ``enabled`` may be set at any time: while it is False every

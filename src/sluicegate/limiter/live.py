@@ -17,7 +17,7 @@ from sluicegate.limiter.shares import EVEN, Terms, terms_of
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity import IdentityResolver
 from sluicegate.rules.model import RuleSet
-from sluicegate.stores.base import Charge, Counter
+from sluicegate.stores.base import Counter
 
 __all__ = ["Live", "facts_of"]
 
@@ -55,12 +55,6 @@ class Live:
             return self.keyed.plan(facts_or_key, cost, peek=peek)
         facts = facts_or_key if isinstance(facts_or_key, Facts) else facts_of(facts_or_key)
         return self.engine.plan(facts, cost, peek=peek)
-
-    def charges_of(self, facts_or_key: object) -> list[Charge]:
-        """The counters of one request by the rules, whether or not a list decides it now."""
-        if self.keyed is not None:
-            return self.keyed.plan(facts_or_key, 1).charges
-        return self.engine.plan(facts_of(facts_or_key), peek=True, by_rules=True).charges
 
     def terms_of(self, counter: Counter) -> Terms:
         """What the counter's rule does without its store; counters of no rule are decided locally."""

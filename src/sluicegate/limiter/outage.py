@@ -154,6 +154,11 @@ class Outage(Locked):
         with self._lock:
             self._touched.pop(key, None)
 
+    def forget_all(self) -> None:
+        """All were."""
+        with self._lock:
+            self._touched.clear()
+
     def _tidy(self, now_us: int) -> None:
         """Forget what has had its time, the first entries only: each call removes at most two."""
         for _ in range(2):

@@ -59,7 +59,7 @@ class Fallback:
         self._fleet = shared if isinstance(shared, FleetStore) else None
         self._nodes_min = nodes_min
         self._shares = Shares()
-        self.store: Store = MemoryStore(clock, max_counters=FALLBACK_COUNTERS_MAX)
+        self.store = MemoryStore(clock, max_counters=FALLBACK_COUNTERS_MAX)
         self.outage = Outage(clock)
         self.handover = HandOver(self.outage, self.store, self.share)
 
@@ -68,6 +68,11 @@ class Fallback:
         """The number of nodes that a limit is divided by."""
         known = self._nodes_min if self._fleet is None else max(self._nodes_min, self._fleet.nodes)
         return self.outage.nodes(known) if self.outage.active else known
+
+    def forget_all(self) -> None:
+        """Any counter may have been changed in the store by an operator: what was counted here is no reason to refuse."""
+        self.store.clear()
+        self.outage.forget_all()
 
     def share(self, counter: Counter, terms: Terms) -> Share:
         """What a counter is counted by here."""

@@ -1,0 +1,116 @@
+"""What operators do to counters: look at them, forget them, give something back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sluicegate.algorithms.spec import State
+from sluicegate.limiter.async_calls import AsyncCalls
+from sluicegate.limiter.counters import CounterState, Target, charges_of, described
+from sluicegate.limiter.plan import check_cost
+from sluicegate.stores.answer import StateAnswer
+from sluicegate.stores.base import Answer, Charge, Counter
+
+__all__ = ["Operating"]
+
+
+class Operating(AsyncCalls):
+    """The calls of operators. None of them decides or charges anything; all raise InvalidRequest for what cannot be meant, and StoreError.
+
+    Which counters are meant: those that a request (facts, a dict of them, or a key) would be charged to, whatever lists say, or those of a
+    ``SubjectOfRule``. ``rule`` leaves only those of one rule. Shared ones (``per: []``) are among them.
+    """
+
+    def read(self, target: Target, *, rule: str | None = None) -> list[CounterState]:
+        """How the counters stand, in order of evaluation."""
+        live = self._live
+        charges = charges_of(live, self.known, target, rule)
+        return described(live, charges, _states(self._store.decide(_singly(charges), peek=True)))
+
+    def grant(self, target: Target, tokens: int, *, rule: str | None = None) -> list[CounterState]:
+        """Give back up to ``tokens`` (1 to ``COST_MAX``) of what each of the counters has used; says how they stand then, and what was given.
+
+        Never more than is used, and no counter is created. Receipts given before stay good.
+        """
+        check_cost(tokens)
+        live = self._live
+        charges = charges_of(live, self.known, target, rule)
+        given = self._store.grant([(counter, subject, tokens) for counter, subject, _ in charges])
+        self._forget_here(charges)
+        states = described(live, charges, _states(self._store.decide(_singly(charges), peek=True)))
+        return _with_given(states, given)
+
+    def reset(self, target: Target, *, rule: str | None = None) -> int:
+        """Forget the counters; returns how many existed. Receipts of charges to them are used up.
+
+        Raises StoreError where the store fails; the counters of the local fallback are forgotten then all the same.
+        """
+        return self._store.reset(self._forget_all(target, rule))
+
+    def forget(self, target: Target | None = None, *, rule: str | None = None) -> None:
+        """Drop what this process keeps of the counters beside the store: the counters of the local fallback. None: of all clients.
+
+        For counters that were changed in the store by somebody else. Raises no StoreError.
+        """
+        if target is None:
+            self._fallback.forget_all()
+        else:
+            self._forget_here(charges_of(self._live, self.known, target, rule))
+
+    async def aread(self, target: Target, *, rule: str | None = None) -> list[CounterState]:
+        """``read`` for coroutines."""
+        store = self._async
+        if store is None:
+            return self.read(target, rule=rule)
+        live = self._live
+        charges = charges_of(live, self.known, target, rule)
+        return described(live, charges, _states(await store.adecide(_singly(charges), peek=True)))
+
+    async def agrant(self, target: Target, tokens: int, *, rule: str | None = None) -> list[CounterState]:
+        """``grant`` for coroutines."""
+        store = self._async
+        if store is None:
+            return self.grant(target, tokens, rule=rule)
+        check_cost(tokens)
+        live = self._live
+        charges = charges_of(live, self.known, target, rule)
+        given = await store.agrant([(counter, subject, tokens) for counter, subject, _ in charges])
+        self._forget_here(charges)
+        states = described(live, charges, _states(await store.adecide(_singly(charges), peek=True)))
+        return _with_given(states, given)
+
+    async def areset(self, target: Target, *, rule: str | None = None) -> int:
+        """``reset`` for coroutines."""
+        store = self._async
+        if store is None:
+            return self.reset(target, rule=rule)
+        return await store.areset(self._forget_all(target, rule))
+
+    # ------------------------------------------------------------------ inside
+
+    def _forget_all(self, target: Target, rule: str | None) -> list[tuple[Counter, str]]:
+        """Forget the receipts and the local counters; returns what the store must forget."""
+        charges = charges_of(self._live, self.known, target, rule)
+        self._receipts.forget([(counter, subject) for counter, subject, _ in charges])
+        return self._forget_here(charges)
+
+    def _forget_here(self, charges: Sequence[Charge]) -> list[tuple[Counter, str]]:
+        keys = [(counter, subject) for counter, subject, _ in charges]
+        self._fallback.forget(keys)
+        return keys
+
+
+def _singly(charges: Sequence[Charge]) -> list[tuple[Charge]]:
+    return [(charge,) for charge in charges]
+
+
+def _states(answers: Sequence[Answer]) -> list[tuple[int, State | None]]:
+    found = []
+    for answer in answers:
+        assert isinstance(answer, StateAnswer), "stores of this package tell the states they decided on"
+        found.append((answer.now_us, answer.states[0][1]))
+    return found
+
+
+def _with_given(states: list[CounterState], given: Sequence[int]) -> list[CounterState]:
+    return [state._replace(given=tokens) for state, tokens in zip(states, given, strict=True)]
