@@ -158,3 +158,10 @@ def test_canonical_text_does_not_know_the_order_of_keys():
     assert canonical({"b": 1.5, "a": ["é", None]}) == '{"a":["é",null],"b":1.5}'
     assert canonical({"b": 0.1, "a": 1}) == canonical({"a": 1, "b": 0.1})
     assert json.loads(canonical(rules({}))) == rules({})
+
+
+def test_documents_have_rules():
+    """A document is for servers: without rules it is refused, whatever else it says."""
+    ruleset, problems = check_document({"version": 1, "identity": {"trusted_peers": ["10.0.0.0/8"]}, "rules": []}, "doc")
+    assert ruleset is None
+    assert [(pointer_of(problem), problem.severity) for problem in problems] == [("/rules", "error")]

@@ -222,3 +222,17 @@ def test_the_number_of_rules_is_bounded(lines_of):
     """More rules than the bound are refused as a whole."""
     text = "version: 1\nrules:\n" + "".join(f"- {{name: r{n}, quota: 5/s}}\n" for n in range(RULES_MAX + 1))
     assert lines_of(text) == [f"2: rules: has {RULES_MAX + 1} rules; at most {RULES_MAX} are allowed"]
+
+
+@pytest.mark.parametrize("rules", ["", "rules: []\n"])
+def test_a_file_may_say_only_who_a_client_is(rules):
+    """Where all limits stand beside routes a file has an identity and no rules; that it limits nothing is a warning, and an error without one."""
+    text = "version: 1\nidentity: {trusted_peers: [10.0.0.0/8]}\n" + rules
+    ruleset, problems = check_rules(text, "rules.yaml")
+    assert (ruleset.rules, [problem.severity for problem in problems]) == ((), ["warning"])
+    assert "limits nothing by itself" in problems[0].message
+    assert load_rules(text, "rules.yaml").identity.trusted_peers
+    for bad in (f"version: 1\n{rules}", f"version: 1\nidentity: {{}}\n{rules}"):
+        ruleset, problems = check_rules(bad, "rules.yaml")
+        assert ruleset is None
+        assert "would limit nothing" in problems[-1].message

@@ -338,3 +338,49 @@ def test_bad_file_with_nothing_kept(path: Path, clock: ManualClock, tmp_path: Pa
 def test_place_to_keep_that_is_gone(path: Path, clock: ManualClock, tmp_path: Path) -> None:
     """Rules are served all the same where they cannot be kept for others."""
     assert RulesFile(path, clock, tmp_path / "no" / "kept").load().version == 1
+
+
+IDENTITY = "version: 1\nidentity: {trusted_peers: [10.0.0.0/8]}\n"
+
+
+@pytest.mark.parametrize("rules", ["", "rules: []\n"])
+def test_a_server_needs_rules(tmp_path: Path, rules: str) -> None:
+    """A file that says only whom to believe is no file for a server: not at start, and not as an edit."""
+    path = tmp_path / "rules.yaml"
+    path.write_text(IDENTITY + rules)
+    clock = ManualClock()
+    with pytest.raises(ConfigurationError, match="has no rules: a server would limit nothing"):
+        RulesFile(path, clock).load()
+    assert RulesFile(path, clock, rules_needed=False).load().rules == ()
+    path.write_text(GOOD)
+    file, served = RulesFile(path, clock), Served()
+    file.load()
+    path.write_text(IDENTITY + rules)
+    while not file.poll(served.apply):
+        pass
+    assert "has no rules" in str(file.state.error)
+    assert served.rulesets == []
+
+
+def test_look_again(tmp_path: Path) -> None:
+    """What a poll had begun to believe is asked for again, as after a fork in the middle of one: no edit is lost."""
+    path = tmp_path / "rules.yaml"
+    path.write_text(GOOD)
+    clock = ManualClock()
+    file, served = RulesFile(path, clock), Served()
+    file.load()
+    path.write_text(EDITED)
+    os.utime(path, (1, 1))
+    clock.advance(3600 * US_PER_S)
+
+    def interrupted(_ruleset: RuleSet) -> None:
+        raise KeyboardInterrupt
+
+    assert not file.poll(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        file.poll(interrupted)
+    assert not any(file.poll(served.apply) for _ in range(3)), "nothing new to be seen"
+    file.look_again()
+    assert not file.poll(served.apply)
+    assert file.poll(served.apply)
+    assert served.quotas == ["7/minute"]

@@ -76,7 +76,8 @@ def document_of_yaml(text: str | bytes, source: str) -> dict[str, Any]:
 def check_document(data: object, source: str) -> tuple[RuleSet | None, tuple[Problem, ...]]:
     """The rule set a document means and every problem found in it; as ``check_rules``, with pointers in place of lines.
 
-    ``source`` names the document, for messages. The rule set is None where any problem is an error.
+    ``source`` names the document, for messages. The rule set is None where any problem is an error. One without rules always is:
+    documents are for servers, which would limit nothing.
     """
     problems = Problems(source)
     tree = _Tree(problems)
@@ -84,7 +85,7 @@ def check_document(data: object, source: str) -> tuple[RuleSet | None, tuple[Pro
         root = tree.item(data, "", 1)
     except _Refused:
         root = None
-    ruleset = None if root is None else read_tree(root, problems, source)
+    ruleset = None if root is None else read_tree(root, problems, source, rules_needed=True)
     found = tuple(_placed(problem, tree.pointers, data) for problem in problems.result())
     if problems.errors or ruleset is None:
         return None, found

@@ -56,8 +56,11 @@ def load_rules(text: str | bytes, source: str, version: int = 1) -> RuleSet:
     return replace(ruleset, version=version)
 
 
-def read_tree(root: Item, problems: Problems, source: str) -> RuleSet | None:
-    """The rule set that the values of a file mean, as far as they can be read; what is wrong is noted in ``problems``."""
+def read_tree(root: Item, problems: Problems, source: str, *, rules_needed: bool = False) -> RuleSet | None:
+    """The rule set that the values of a file mean, as far as they can be read; what is wrong is noted in ``problems``.
+
+    ``rules_needed``: a set without rules is an error in any case, and not only a warning where it says whom to believe.
+    """
     place = Place(problems)
     if not isinstance(root.value, dict):
         place.add(root.line, f"expected a mapping with {', '.join(_FIELDS)}, got {kind_of(root)}")
@@ -67,7 +70,7 @@ def read_tree(root: Item, problems: Problems, source: str) -> RuleSet | None:
     tiers = _read_tiers(file)
     identity = _read_identity(file)
     subjects = _read_subjects(file, tiers)
-    rules, sound = _read_rules(file, tiers, problems)
+    rules, sound = _read_rules(file, tiers, problems, rules_needed=rules_needed)
     check_rule_set(sound, tiers, subjects, identity, lines=partial(_line_at, file), problems=problems)
     ruleset = RuleSet(rules=rules, tiers=tiers, subjects=subjects, identity=identity, source=source)
     return replace(ruleset, digest=digest_of(ruleset))
@@ -174,18 +177,20 @@ def _read_subjects(file: Block, tiers: Tiers) -> Mapping[str, str]:
     return MappingProxyType(subjects)
 
 
-def _read_rules(file: Block, tiers: Tiers, problems: Problems) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+def _read_rules(
+    file: Block, tiers: Tiers, problems: Problems, *, rules_needed: bool
+) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     """All rules that could be read, and those among them that are right each for itself."""
     item = file.take("rules")
     if item is None:
         if "rules" not in file:
-            file.place.add(0, "the file has no rules: it would limit nothing")
+            _note_no_rules(file, file.place, 0, "the file has no rules: it", rules_needed=rules_needed)
         return (), ()
     if not isinstance(item.value, list):
         file.add("rules", f"expected a list of rules, got {kind_of(item)}")
         return (), ()
     if not item.value:
-        file.add("rules", "is empty: the file would limit nothing")
+        _note_no_rules(file, file.place.child("rules"), item.line, "is empty: the file", rules_needed=rules_needed)
     if len(item.value) > RULES_MAX:
         file.add("rules", f"has {len(item.value)} rules; at most {RULES_MAX} are allowed")
         return (), ()
@@ -201,6 +206,15 @@ def _read_rules(file: Block, tiers: Tiers, problems: Problems) -> tuple[tuple[Ru
             if problems.errors == errors_before:
                 sound.append(rule)
     return tuple(found), tuple(sound)
+
+
+def _note_no_rules(file: Block, place: Place, line: int, message: str, *, rules_needed: bool) -> None:
+    """A program whose limits stand beside its routes needs a file all the same, to say which proxy it is behind."""
+    identity = file.items.get("identity")
+    if rules_needed or identity is None or not identity.value:
+        place.add(line, f"{message} would limit nothing")
+    else:
+        place.warn(line, f"{message} limits nothing by itself; it says only who a client is")
 
 
 def _check_unique(entry: Item, first_lines: dict[str, int], problems: Problems) -> None:

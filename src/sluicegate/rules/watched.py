@@ -28,9 +28,9 @@ from sluicegate.rules.identity.config import IdentityConfig
 from sluicegate.rules.identity.files import open_regular
 from sluicegate.rules.load import check_rules, load_rules
 from sluicegate.rules.model import RuleSet
-from sluicegate.rules.problems import RulesInvalid
+from sluicegate.rules.problems import Problem, RulesInvalid
 
-__all__ = ["POLL_INTERVAL_S", "RulesFile", "RulesState"]
+__all__ = ["POLL_INTERVAL_S", "RulesFile", "RulesState", "check_file"]
 
 POLL_INTERVAL_S = 0.2
 """Seconds between polls. An edit is live after at most three of them and the time it takes to compile."""
@@ -65,12 +65,13 @@ class RulesFile:
     """One watched file. ``poll`` is called every ``POLL_INTERVAL_S`` from one thread at a time.
 
     ``kept``: where the content in service is kept, with its version, for processes that serve the same file and are started while
-    it is bad; None: nowhere.
+    it is bad; None: nowhere. ``rules_needed``: a file without rules is a bad one, as for a server, which would limit nothing.
     """
 
-    def __init__(self, path: Path, clock: Clock, kept: Path | None = None) -> None:
+    def __init__(self, path: Path, clock: Clock, kept: Path | None = None, *, rules_needed: bool = True) -> None:
         self.path = path
         self._kept = kept
+        self._rules_needed = rules_needed
         self.state = RulesState()
         self._clock = clock
         self._side_files: tuple[Path, ...] = ()
@@ -90,6 +91,7 @@ class RulesFile:
         try:
             content = _read(self.path)
             ruleset = load_rules(content, str(self.path), version=version if content == kept else version + 1)
+            self._require_rules(ruleset)
         except ConfigurationError as error:
             if kept is None:
                 raise
@@ -126,12 +128,22 @@ class RulesFile:
             self._reject(judged, f"internal error: {error!r}")
             raise
 
+    def look_again(self) -> None:
+        """Believe nothing that was seen of the file but what is in service: the next poll reads it."""
+        self._signatures = ()
+        self._pending = None
+
+    def _require_rules(self, ruleset: RuleSet) -> None:
+        if self._rules_needed and not ruleset.rules:
+            raise ConfigurationError(f"{self.path} has no rules: a server would limit nothing")
+
     def _judge(self, content: bytes, judged: bytes, apply: Callable[[RuleSet], None]) -> bool:
         ruleset, problems = check_rules(content, str(self.path))
         if ruleset is None:
             return self._reject(judged, "\n".join(str(problem) for problem in problems))
         ruleset = replace(ruleset, version=self.state.version + 1)
         try:
+            self._require_rules(ruleset)
             apply(ruleset)
         except ConfigurationError as error:
             # The fault may lie in a file the rules name, which can be mended without touching this one: keep trying.
@@ -220,6 +232,11 @@ class RulesFile:
         self.state.error = reason
         self.state.rejected += 1
         return True
+
+
+def check_file(path: Path) -> tuple[RuleSet | None, tuple[Problem, ...]]:
+    """``check_rules`` of a file; raises ConfigurationError where it cannot be read."""
+    return check_rules(_read(path), str(path))
 
 
 def _signature(path: Path) -> Signature:
