@@ -9,6 +9,7 @@ from __future__ import annotations
 from sluicegate.bounds.control import *  # noqa: F403
 from sluicegate.bounds.counters import *  # noqa: F403
 from sluicegate.bounds.doors import *  # noqa: F403
+from sluicegate.bounds.feed import *  # noqa: F403
 from sluicegate.bounds.gateway import *  # noqa: F403
 from sluicegate.bounds.grpc import *  # noqa: F403
 from sluicegate.bounds.identity import *  # noqa: F403

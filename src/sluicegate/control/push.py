@@ -15,7 +15,7 @@ from sluicegate.stores.redis.settings import RedisSettings
 if TYPE_CHECKING:
     import redis.asyncio
 
-__all__ = ["RedisPublisher"]
+__all__ = ["RedisPublisher", "redis_client"]
 
 
 class RedisPublisher:
@@ -26,7 +26,7 @@ class RedisPublisher:
 
     def __init__(self, url: str, namespace: str) -> None:
         self._channel = redis_channel(namespace)
-        self._client = _client(RedisSettings.from_url(url))
+        self._client = redis_client(RedisSettings.from_url(url))
 
     async def publish(self, revisions: Revisions) -> None:
         """Raises what the connection raises, and TimeoutError after ``PUSH_TIMEOUT_S``."""
@@ -38,7 +38,8 @@ class RedisPublisher:
         await self._client.aclose()
 
 
-def _client(settings: RedisSettings) -> redis.asyncio.Redis:
+def redis_client(settings: RedisSettings) -> redis.asyncio.Redis:
+    """A client that connects when it is used; raises MissingExtra."""
     try:
         import redis.asyncio
         import redis.asyncio.sentinel

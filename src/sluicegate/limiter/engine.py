@@ -191,16 +191,20 @@ class Engine:
         return explained
 
     def _plan_known(self, facts: Facts, cost: int, *, peek: bool) -> Plan:
-        """``plan`` where there are entries of lists, or overrides."""
-        lists = self._known.lists
+        """``plan`` where there are entries of lists or overrides, or requests are drawn."""
+        lists, sampler = self._known.lists, self._known.sampler
         try:
             listed = lists.find(facts) if lists.active else None
         except (TypeError, AttributeError):
             _check_types(facts)
             raise
         if listed is not None:
+            if sampler.on and not peek:
+                sampler.saw(facts, cost)
             return Plan([], None, self.version, (), listed)
         plan = self.plan(facts, cost, peek=peek, by_rules=True)
+        if sampler.on and not peek:
+            sampler.saw(facts, cost)
         subjects = self._known.subjects
         if not (subjects.overriding and plan.charges):
             return plan

@@ -1,0 +1,93 @@
+"""From what a rules service tells to the rules a limiter decides by. Slow, and so done beside the loop."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from sluicegate.clock import Clock
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.document import load_document
+from sluicegate.rules.effective import effective
+from sluicegate.rules.feed import RulesDocument, Snapshot
+from sluicegate.rules.identity.config import IdentityConfig
+from sluicegate.rules.model import RuleSet
+
+__all__ = ["Maker"]
+
+_Key = tuple[str, int, str]
+_Signature = tuple[int, int, int, int]
+
+
+class Maker:
+    """Puts snapshots in service, one after another whatever thread asks.
+
+    ``source`` names the service, for messages. ``files``: the directory that names of files in rules are relative to. ``changes_at_us``: wall time at which the
+    rules of the last snapshot become others by themselves; None: never.
+    """
+
+    def __init__(self, limiter: Limiter, clock: Clock, node: str, source: str, files: Path) -> None:
+        self.changes_at_us: int | None = None
+        self._limiter = limiter
+        self._clock = clock
+        self._node = node
+        self._source = source
+        self._directory = files
+        self._lock = threading.Lock()
+        self._parsed: dict[_Key, RuleSet] = {}
+        self._in_service: tuple[int, str] | None = None
+        self._files: tuple[_Signature | None, ...] = ()
+
+    def put(self, snapshot: Snapshot) -> None:
+        """Decide by these rules from now on. Files that they name are read again where they have changed.
+
+        Raises ConfigurationError (RulesInvalid with every problem) where they cannot be served; nothing has changed then.
+        """
+        with self._lock:
+            self._put(snapshot)
+
+    @property
+    def digest(self) -> str:
+        """Stands for what the limiter decides by."""
+        return self._limiter.ruleset.digest
+
+    def files_changed(self) -> bool:
+        """Whether a file that the rules in service name is another than when rules were put in service last, or refused."""
+        return self._signatures(self._limiter.ruleset) != self._files
+
+    def _put(self, snapshot: Snapshot) -> None:
+        assert snapshot.rules is not None, "without rules there is nothing to decide by"
+        known, self._parsed = self._parsed, {}
+        incarnation = snapshot.revisions.incarnation
+        base = self._read(known, incarnation, snapshot.rules)
+        rollout = snapshot.candidate
+        trial = None if rollout is None else self._read(known, incarnation, rollout.rules)
+        made, changes_at_us = effective(base, trial, rollout, snapshot.pauses, self._node, self._clock.now_us())
+        before, self._files = self._files, self._signatures(made)
+        if (made.version, made.digest) != self._in_service or before != self._files:
+            # Where they are refused because of a file, the same rules may be served when it is mended.
+            self._in_service = None
+            self._limiter.apply(made)
+            self._in_service = (made.version, made.digest)
+        self.changes_at_us = changes_at_us
+
+    def _read(self, known: dict[_Key, RuleSet], incarnation: str, told: RulesDocument) -> RuleSet:
+        key = (incarnation, told.version, told.digest)
+        ruleset = known.get(key)
+        if ruleset is None:
+            ruleset = load_document(told.document, f"{self._source} version {told.version}", told.version)
+        self._parsed[key] = ruleset
+        return ruleset
+
+    def _signatures(self, ruleset: RuleSet) -> tuple[_Signature | None, ...]:
+        identity = ruleset.identity
+        names = identity.files if isinstance(identity, IdentityConfig) else ()
+        return tuple(_signature(self._directory / name) for name in names)
+
+
+def _signature(path: Path) -> _Signature | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
