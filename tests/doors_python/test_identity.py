@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -318,3 +319,67 @@ def test_flask_inside_wsgi_identifies_by_its_own_rules(by_rules: Make, by_quota:
         answers = [call_wsgi(app, peer="10.0.0.1", **headers) for _ in range(3)]
         assert [answer.status for answer in answers] == [200, 200, 429]
         assert answers[0].body == b"ann"
+
+
+PROXY = {"trusted_peers": ["10.0.0.0/8"], "ip": {"ipv4_prefix": 24}}
+
+
+async def test_applications_without_rules_behind_a_proxy(ask: Ask, call_wsgi: Any, tmp_path: Path) -> None:
+    """Where all limits stand beside routes, ``no_rules`` or a file with an identity alone tells the proxy's clients apart."""
+
+    @limit("1/minute")
+    async def page(request: Request) -> Response:
+        return Response("page")
+
+    path = tmp_path / "rules.yaml"
+    path.write_text("version: 1\nidentity: {trusted_peers: [10.0.0.0/8], ip: {ipv4_prefix: 24}}\n")
+    for limiter in (no_rules(identity=PROXY), Limiter.from_file(path)):
+        app = RateLimitMiddleware(Starlette(routes=[Route("/", page)]), limiter)
+        clients = ("203.0.113.1", "198.51.100.2", "203.0.113.255")
+        answers = [await ask(app, peer="10.0.0.1", headers={"X-Forwarded-For": client}) for client in clients]
+        assert [answer.status_code for answer in answers] == [200, 200, 429], "one network is one client, here"
+    flask = Flask("behind_a_proxy")
+    rate_limit = RateLimit(flask, limiter=no_rules(identity=PROXY), default="1/minute")
+    assert rate_limit.limiter.check({}).rule is None
+    flask.add_url_rule("/", "home", lambda: "home")
+    answered = [call_wsgi(flask, peer="10.0.0.1", HTTP_X_FORWARDED_FOR=client).status for client in clients]
+    assert answered == [200, 200, 429]
+
+
+async def test_a_quota_behind_a_proxy(ask: Ask) -> None:
+    """A limiter made from a quota counts the clients its ``identity`` finds, cut as it says, also after another quota was applied."""
+    limiter = Limiter.from_quota("1/minute", identity=PROXY)
+    app = site(limiter)
+
+    async def statuses_of(*clients: str) -> list[int]:
+        answers = [await ask(app, peer="10.0.0.1", headers={"X-Forwarded-For": client}) for client in clients]
+        return [answer.status_code for answer in answers]
+
+    assert await statuses_of("203.0.113.1", "198.51.100.2", "203.0.113.255") == [200, 200, 429]
+    limiter.apply("2/minute")
+    assert await statuses_of("192.0.2.1", "192.0.2.2", "192.0.2.3") == [200, 200, 429]
+    assert (await ask(app, peer="10.0.0.1")).json()["ip"] == "10.0.0.1"
+
+
+@pytest.mark.parametrize("make", [no_rules, partial(Limiter.from_quota, "1/minute")])
+def test_an_identity_that_cannot_be_read(make: Callable[..., Limiter]) -> None:
+    """Every mistake in ``identity`` is told at once, as of a rules file."""
+    with pytest.raises(ConfigurationError, match=r"identity\.trusted_peer.*trusted_peers.*identity\.user") as told:
+        make(identity={"trusted_peer": ["10.0.0.0/8"], "user": {"header": 5}})
+    assert "\n" not in str(told.value)
+
+
+async def test_rules_without_an_identity_keep_what_others_found_out(by_rules: Make, ask: Ask) -> None:
+    """A file that says nothing about identity goes by what the door around it has made out."""
+    inner = site(by_rules("rules: [{name: inner, per: [ip], quota: 1/minute}]"))
+    app = RateLimitMiddleware(inner, by_rules(PER_USER))
+    answers = [await ask(app, peer="10.0.0.1", headers={"X-Forwarded-For": f"192.0.2.{number}"}) for number in (1, 2)]
+    assert [answer.json()["ip"] for answer in answers] == ["192.0.2.1", "192.0.2.2"]
+
+
+async def test_a_quota_inside_goes_by_its_own_identity(by_rules: Make, ask: Ask) -> None:
+    """Where a quota limiter has an identity, that counts, and not what the door around it believes."""
+    inner = site(Limiter.from_quota("1/minute", identity={"trusted_peers": ["10.0.0.0/8"]}))
+    app = RateLimitMiddleware(inner, by_rules("rules: [{name: all, quota: 9/minute}]"))
+    answers = [await ask(app, peer="10.0.0.1", headers={"X-Forwarded-For": f"192.0.2.{number}"}) for number in (1, 2)]
+    assert [answer.status_code for answer in answers] == [200, 200]

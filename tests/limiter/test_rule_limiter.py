@@ -186,9 +186,9 @@ def test_from_file(tmp_path: Path) -> None:
     path.write_text(RULES.replace("quota", "qutoa"))
     with pytest.raises(ConfigurationError, match="quota"):
         Limiter.from_file(path)
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="cannot read"):
         Limiter.from_file(tmp_path / "none.yaml")
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="cannot read"):
         Limiter.from_file(tmp_path)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, ParamSpec, Self, TypeVar
 
 from sluicegate.algorithms.verdict import Outcome
-from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.clock import Clock, SystemClock
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.core import FactsOrKey
@@ -22,9 +22,10 @@ from sluicegate.limiter.offenders import Offenders
 from sluicegate.limiter.operating import Operating
 from sluicegate.limiter.sets import SetPlanner
 from sluicegate.limiter.subject_table import SubjectTable
-from sluicegate.rules.identity import IdentityResolver
-from sluicegate.rules.load import load_rules
+from sluicegate.limiter.watch import Watch
+from sluicegate.rules.identity import IdentityResolver, read_identity
 from sluicegate.rules.model import FailurePolicy, RuleSet
+from sluicegate.rules.watched import RulesFile
 from sluicegate.stores.base import HitStore, Hitter, Store
 
 __all__ = ["FactsOrKey", "Limiter"]
@@ -64,6 +65,7 @@ class Limiter(Operating):
             known=known,
         )
         self._hitter: Hitter | None = None
+        self._watch: Watch | None = None
         self._quicken()
 
     # ------------------------------------------------------------------ making one
@@ -77,19 +79,23 @@ class Limiter(Operating):
         *,
         namespace: str = "default",
         nodes: int = 1,
+        watch: bool = False,
     ) -> Limiter:
         """A limiter by the rules in a YAML file. Files that the rules name are relative to it.
+
+        ``watch``: a thread looks at the file, and those it names, five times a second; an edit is in service within a second, unless it
+        is a bad one, which changes nothing and is logged. It ends with ``close``, and goes on in a forked process.
 
         Raises ConfigurationError: RulesInvalid with every problem of the file, or why it or the store cannot be used.
         """
         path = Path(path)
-        try:
-            with path.open("rb") as file:
-                text = file.read(RULES_BYTES_MAX + 1)
-        except OSError as error:
-            raise ConfigurationError(f"rules file {str(path)!r} cannot be read: {error.strerror or error}") from error
-        ruleset = load_rules(text, str(path))
-        return cls.from_rules(ruleset, store, clock, namespace=namespace, base_dir=path.parent, nodes=nodes)
+        clock = clock or SystemClock()
+        file = RulesFile(path.absolute() if watch else path, clock, rules_needed=False)
+        limiter = cls.from_rules(file.load(), store, clock, namespace=namespace, base_dir=file.path.parent, nodes=nodes)
+        if watch:
+            limiter._watch = Watch(file, limiter)
+            limiter._watch.start()
+        return limiter
 
     @classmethod
     def from_rules(
@@ -132,11 +138,16 @@ class Limiter(Operating):
         namespace: str = "default",
         on_store_failure: str = FailurePolicy.LOCAL.value,
         nodes: int = 1,
+        identity: Mapping[str, object] | None = None,
     ) -> Limiter:
-        """A limiter with one quota, such as ``"100/minute"``, for every key. ``name`` appears as ``decision.rule``."""
+        """A limiter with one quota, such as ``"100/minute"``, for every key. ``name`` appears as ``decision.rule``.
+
+        ``identity``: whose word counts for what, as in a rules file (``{"trusted_peers": ["10.0.0.0/8"]}``), for doors that count
+        by address; files in it are relative to the working directory. None believes nobody.
+        """
         ruleset = quota_rules(quota, algorithm=algorithm, name=name, version=1, on_store_failure=on_store_failure)
         return cls(
-            ruleset,
+            ruleset if identity is None else replace(ruleset, identity=read_identity(identity)),
             store=store,
             clock=clock or SystemClock(),
             namespace=namespace,
@@ -259,7 +270,13 @@ class Limiter(Operating):
 
     def close(self) -> None:
         """Release the store; every later decision finds it closed and is made by the rules' failure policies."""
+        self._end_watch()
         self._store.close()
+
+    async def aclose(self) -> None:
+        """``close`` for coroutines: also the connections made in the running event loop are closed when it returns."""
+        self._end_watch()
+        await super().aclose()
 
     def __enter__(self) -> Self:
         return self
@@ -278,6 +295,10 @@ class Limiter(Operating):
         )
 
     # ------------------------------------------------------------------ inside
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
 
     def _quicken(self) -> None:
         """Shadow the method ``hit`` by a fast path of the store, where the rules and the store have one.

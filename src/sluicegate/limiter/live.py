@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -76,13 +77,14 @@ class Live:
                 "apply: this limiter was made from a quota, so it takes a quota such as '200/minute'"
             )
         rule = self.ruleset.rules[0]
-        return quota_rules(
+        fresh = quota_rules(
             rules,
             algorithm=rule.algorithm,
             name=rule.name,
             version=self.version + 1,
             on_store_failure=rule.on_store_failure,
         )
+        return replace(fresh, identity=self.ruleset.identity)
 
 
 def facts_of(facts: object) -> Facts:

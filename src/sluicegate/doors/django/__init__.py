@@ -1,5 +1,6 @@
 """Django: the middleware, ``@ratelimit`` for views, throttle classes for Django REST framework.
 
+    INSTALLED_APPS = ["sluicegate.doors.django", ...]  # for its system check
     MIDDLEWARE = ["sluicegate.doors.django.RateLimitMiddleware", ...]
     SLUICEGATE = {"RULES": BASE_DIR / "rules.yaml", "STORE": "redis://10.0.0.5/0"}
 
@@ -18,6 +19,7 @@ try:
 except ImportError as error:
     raise MissingExtra("django", "sluicegate.doors.django") from error
 
+from sluicegate.doors.django.checks import check_settings
 from sluicegate.doors.django.conf import get_limiter, reset
 from sluicegate.doors.django.decorator import ratelimit
 from sluicegate.doors.django.middleware import RateLimitMiddleware
@@ -36,6 +38,7 @@ __all__ = [
     "RequestLimits",
     "ScopedThrottle",
     "UserThrottle",
+    "check_settings",
     "get_limiter",
     "ratelimit",
     "reset",

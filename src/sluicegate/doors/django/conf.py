@@ -1,7 +1,7 @@
 """The setting ``SLUICEGATE``: which limiter, and how it speaks.
 
 ``LIMITER`` (a Limiter, or the dotted path of one or of a function that makes one), or ``RULES`` (path of a rules file) with ``STORE``
-(its URL, default ``memory://``) and ``NAMESPACE``; neither: no rules, only the limits beside views. ``ENABLED`` (default True),
+(its URL, default ``memory://``), ``NAMESPACE`` and ``WATCH`` (True: an edit of the file is put in service); neither: no rules, only the limits beside views. ``ENABLED`` (default True),
 ``HEADERS``, ``IDENTIFY``, ``ON_REFUSED``, ``RETRY_JITTER_S``, ``HELD_MAX``: as of the other doors; functions get the request and
 may be given by dotted path.
 """
@@ -25,11 +25,13 @@ from sluicegate.doors.web.hold import Holder
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.limiter import Limiter
 
-__all__ = ["Configured", "configured", "get_limiter", "reset"]
+__all__ = ["SETTING", "Configured", "configured", "get_limiter", "reset"]
 
-_SETTING: Final = "SLUICEGATE"
+SETTING: Final = "SLUICEGATE"
+"""The name of the setting."""
+
 _NAMES: Final = (
-    "LIMITER", "RULES", "STORE", "NAMESPACE", "ENABLED",
+    "LIMITER", "RULES", "STORE", "NAMESPACE", "WATCH", "ENABLED",
     "HEADERS", "IDENTIFY", "ON_REFUSED", "RETRY_JITTER_S", "HELD_MAX",
 )  # fmt: skip
 
@@ -46,7 +48,7 @@ class Configured:
 
 _lock = threading.Lock()
 _current: list[Configured] = []
-_made: dict[tuple[str, str, str], Limiter] = {}
+_made: dict[tuple[str, str, str, bool], Limiter] = {}
 """Limiters made from files, so that a test that overrides another setting keeps the counters it has."""
 
 
@@ -58,7 +60,7 @@ def configured() -> Configured:
         pass
     with _lock:
         if not _current:
-            _current.append(_configure(getattr(django_conf.settings, _SETTING, {})))
+            _current.append(_configure(getattr(django_conf.settings, SETTING, {})))
         return _current[0]
 
 
@@ -74,12 +76,12 @@ def reset() -> None:
 
 def _configure(given: Any) -> Configured:
     if not isinstance(given, Mapping):
-        raise ConfigurationError(f"{_SETTING}: want a dict, got {type(given).__name__}")
+        raise ConfigurationError(f"{SETTING}: want a dict, got {type(given).__name__}")
     for name in given:
         if name not in _NAMES:
-            raise ConfigurationError(f"{_SETTING}: unknown entry {name!r}; known are {', '.join(_NAMES)}")
+            raise ConfigurationError(f"{SETTING}: unknown entry {name!r}; known are {', '.join(_NAMES)}")
     limiter = _limiter(given)
-    limiter.enabled = _switch(given)
+    limiter.enabled = _switch(given, "ENABLED", default=True)
     identify = _function(given, "IDENTIFY")
     on_refused = _function(given, "ON_REFUSED")
     door = Door(
@@ -96,21 +98,22 @@ def _configure(given: Any) -> Configured:
 def _limiter(given: Mapping[str, Any]) -> Limiter:
     limiter = given.get("LIMITER")
     if limiter is not None:
-        if "RULES" in given or "STORE" in given:
-            raise ConfigurationError(f"{_SETTING}: LIMITER has its rules and store; leave RULES and STORE out")
+        if not given.keys().isdisjoint(("RULES", "STORE", "WATCH")):
+            raise ConfigurationError(f"{SETTING}: LIMITER has its rules and store; leave RULES, STORE and WATCH out")
         if isinstance(limiter, str):
             limiter = _imported("LIMITER", limiter)
         if not isinstance(limiter, Limiter) and callable(limiter):
             limiter = limiter()
         if not isinstance(limiter, Limiter):
-            raise ConfigurationError(f"{_SETTING}: LIMITER: want a Limiter, got {type(limiter).__name__}")
+            raise ConfigurationError(f"{SETTING}: LIMITER: want a Limiter, got {type(limiter).__name__}")
         return limiter
     rules, store = str(given.get("RULES") or ""), str(given.get("STORE", "memory://"))
     namespace = str(given.get("NAMESPACE", "default"))
-    key = (rules, store, namespace)
+    watch = _switch(given, "WATCH", default=False)
+    key = (rules, store, namespace, watch)
     if key not in _made:
         if rules:
-            _made[key] = Limiter.from_file(rules, store, namespace=namespace)
+            _made[key] = Limiter.from_file(rules, store, namespace=namespace, watch=watch)
         else:
             _made[key] = no_rules(store, namespace=namespace)
     return _made[key]
@@ -121,7 +124,7 @@ def _function(given: Mapping[str, Any], name: str) -> Callable[..., Any] | None:
     if isinstance(function, str):
         function = _imported(name, function)
     if function is not None and not callable(function):
-        raise ConfigurationError(f"{_SETTING}: {name}: want a function or its dotted path, got {function!r:.64}")
+        raise ConfigurationError(f"{SETTING}: {name}: want a function or its dotted path, got {function!r:.64}")
     return function
 
 
@@ -129,18 +132,18 @@ def _imported(name: str, dotted: str) -> Any:
     try:
         return import_string(dotted)
     except ImportError as error:
-        raise ConfigurationError(f"{_SETTING}: {name}: {error}") from error
+        raise ConfigurationError(f"{SETTING}: {name}: {error}") from error
 
 
-def _switch(given: Mapping[str, Any]) -> bool:
-    enabled = given.get("ENABLED", True)
-    if not isinstance(enabled, bool):
-        raise ConfigurationError(f"{_SETTING}: ENABLED: want True or False, got {enabled!r:.64}")
-    return enabled
+def _switch(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    found = given.get(name, default)
+    if not isinstance(found, bool):
+        raise ConfigurationError(f"{SETTING}: {name}: want True or False, got {found!r:.64}")
+    return found
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    if setting == _SETTING:
+    if setting == SETTING:
         with _lock:
             _current.clear()
 

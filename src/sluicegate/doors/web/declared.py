@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -20,7 +20,7 @@ from sluicegate.doors.web.callables import described, require_function, require_
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.keyed import KEY_DIMENSION
 from sluicegate.limiter.limiter import Limiter
-from sluicegate.rules.identity import IdentityConfig
+from sluicegate.rules.identity import IdentityConfig, read_identity
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import OnMissing, RuleSet
 from sluicegate.stores.base import Store
@@ -182,9 +182,22 @@ class Limit:
         return f"Limit({self.quota!r}, per={list(self.per)!r}, name={self.name!r})"
 
 
-def no_rules(store: Store | str = "memory://", clock: Clock | None = None, *, namespace: str = "default") -> Limiter:
-    """A limiter without rules, for applications that have only limits beside routes: where those count, and by which clock."""
-    return Limiter.from_rules(RuleSet(()), store, clock, namespace=namespace)
+def no_rules(
+    store: Store | str = "memory://",
+    clock: Clock | None = None,
+    *,
+    namespace: str = "default",
+    identity: Mapping[str, object] | None = None,
+) -> Limiter:
+    """A limiter without rules, for applications that have only limits beside routes: where those count, and by which clock.
+
+    ``identity``: whose word counts for what, as in a rules file; behind a proxy ``{"trusted_peers": ["10.0.0.0/8"]}``, with its
+    addresses. Files in it are relative to the working directory. None: nobody is believed, and a client is who is connected.
+
+    Raises ConfigurationError for what cannot be read.
+    """
+    ruleset = RuleSet((), identity=None if identity is None else read_identity(identity))
+    return Limiter.from_rules(ruleset, store, clock, namespace=namespace)
 
 
 class Stacked(NamedTuple):

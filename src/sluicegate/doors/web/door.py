@@ -28,7 +28,7 @@ from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.keyed import KEY_DIMENSION
 from sluicegate.limiter.limiter import FactsOrKey, Limiter
 from sluicegate.rules.facts import Facts
-from sluicegate.rules.identity import IdentityResolver
+from sluicegate.rules.identity import IdentityConfig, IdentityResolver
 from sluicegate.rules.identity.addresses import IpKeyer
 from sluicegate.rules.model import Mode, RuleSet
 from sluicegate.stores.memory import MemoryStore
@@ -39,6 +39,8 @@ _RawPair: TypeAlias = tuple[bytes, bytes]
 _KEY = KEY_DIMENSION.partition(".")[2]
 _TEXTS: Final = frozenset(Facts.__struct_fields__) - {"headers", "descriptors", "attrs"}
 """The facts that are texts, not mappings."""
+_NOBODY: Final = IdentityConfig()
+"""What rules without an identity say."""
 _TOLD_TO_WAIT: Final = 300
 """The least status with which Retry-After means something (RFC 9110 section 10.2.3)."""
 _log = logging.getLogger("sluicegate.doors")
@@ -104,7 +106,10 @@ class Door:
         self._identify = identify
         self._jitter_s = retry_jitter_s
         self._random = random or Random()  # noqa: S311 -- spreads clients out; nothing is kept secret by it
-        self._ip_key = IpKeyer().key
+        identity = limiter.ruleset.identity
+        # A quota limiter keeps its identity as long as it lives.
+        prefixes = (identity.ipv4_prefix, identity.ipv6_prefix) if isinstance(identity, IdentityConfig) else ()
+        self._ip_key = IpKeyer(*prefixes).key
         self._ruleset: RuleSet | None = None
         self._by_endpoint = False
         self._raw: dict[tuple[str, int, int, str], tuple[_RawPair, _RawPair]] = {}
@@ -125,11 +130,12 @@ class Door:
         ``read`` gives them. Where these rules say nothing about identity the facts stay, but for headers that only these look at.
         """
         resolver = self.resolver
-        if limits.made_by is resolver or self.keyed:
+        if limits.made_by is resolver:
             return
-        if self.limiter._live.ruleset.identity is not None:
+        identity = self.limiter._live.ruleset.identity
+        if isinstance(identity, IdentityConfig) and identity != _NOBODY:
             limits.adopt(read()[0], resolver)
-        elif resolver.looks_at_headers:
+        elif resolver.looks_at_headers and not self.keyed:
             known = {**(read()[0].headers or {}), **(limits.facts.headers or {})}
             limits.facts = msgspec.structs.replace(limits.facts, headers=known)
 
@@ -183,7 +189,8 @@ class Door:
             self._warned = True
             _log.warning(
                 "a request has no client address, so limits by address do not apply to it; behind a proxy on a Unix "
-                "socket, set identity.trusted_peers: [unix] and identity.ip.header in the rules"
+                "socket, set identity.trusted_peers: [unix] and identity.ip.header in the rules file, which needs no rules "
+                "for that, or give no_rules or Limiter.from_quota the same as identity="
             )
 
     # ------------------------------------------------------------------ limits beside routes

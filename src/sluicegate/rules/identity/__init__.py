@@ -5,7 +5,7 @@ signature was checked. Everything else is absent, and a rule then falls through 
 """
 
 from sluicegate.rules.identity.config import IdentityConfig
-from sluicegate.rules.identity.parse import parse_identity
+from sluicegate.rules.identity.parse import parse_identity, read_identity
 from sluicegate.rules.identity.resolver import IdentityResolver
 
-__all__ = ["IdentityConfig", "IdentityResolver", "parse_identity"]
+__all__ = ["IdentityConfig", "IdentityResolver", "parse_identity", "read_identity"]

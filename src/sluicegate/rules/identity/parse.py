@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from ipaddress import ip_network
 from urllib.parse import urlsplit
 
 from sluicegate.bounds import JWT_LEEWAY_S_MAX
+from sluicegate.errors import ConfigurationError
 from sluicegate.rules.identity.addresses import IPV4_BITS, IPV6_BITS, Networks
 from sluicegate.rules.identity.config import (
     ASYMMETRIC_ALGORITHMS,
@@ -19,7 +21,7 @@ from sluicegate.rules.identity.config import (
 )
 from sluicegate.rules.identity.fields import FieldReader, ProblemSink, closest
 
-__all__ = ["parse_identity"]
+__all__ = ["parse_identity", "read_identity"]
 
 _DIMENSIONS = ("user", "api_key", "tenant", "tier")
 _TOP = ("trusted_peers", *_DIMENSIONS, "ip", "jwt")
@@ -63,6 +65,19 @@ def parse_identity(raw: object, problem: ProblemSink) -> IdentityConfig | None:
     parser = _Parser(problem)
     config = parser.identity(raw)
     return None if parser.failed else config
+
+
+def read_identity(raw: Mapping[str, object]) -> IdentityConfig:
+    """The settings that a mapping means which a program holds; raises ConfigurationError with every problem."""
+    problems: list[str] = []
+
+    def problem(field: str, message: str, suggestion: str | None) -> None:
+        problems.append(f"{field}: {message}" + ("" if suggestion is None else f" (did you mean {suggestion!r}?)"))
+
+    config = parse_identity(raw, problem)
+    if config is None:
+        raise ConfigurationError("; ".join(problems))
+    return config
 
 
 class _Parser(FieldReader):
