@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from sluicegate.algorithms.spec import State
 from sluicegate.bounds import CAPACITY_MAX, KEY_CHARS_MAX
+from sluicegate.clock import US_PER_MS
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.compiled import CompiledRule
 from sluicegate.limiter.core import FactsOrKey
@@ -18,7 +19,7 @@ from sluicegate.rules.match import EVERY_PATH, see
 from sluicegate.rules.model import Rule
 from sluicegate.stores.base import Charge, Counter
 
-__all__ = ["CounterState", "SubjectOfRule", "Target", "charges_of", "described"]
+__all__ = ["CounterState", "SubjectOfRule", "Target", "charges_of", "described", "name_in_file"]
 
 
 class SubjectOfRule(NamedTuple):
@@ -56,6 +57,23 @@ class CounterState(NamedTuple):
     full_after_us: int
     shadow: bool
     given: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON. Times are milliseconds, rounded up."""
+        return {
+            "rule": self.rule,
+            "counter": self.counter,
+            "subject": self.subject,
+            "algorithm": self.algorithm,
+            "limit": self.limit,
+            "window_ms": _ms(self.window_us),
+            "used": self.used,
+            "remaining": self.remaining,
+            "wait_ms": None if self.wait_us is None else _ms(self.wait_us),
+            "full_ms": _ms(self.full_after_us),
+            "shadow": self.shadow,
+            "given": self.given,
+        }
 
 
 _IDENTITIES: Final = frozenset(("user", "api_key", "tenant", "ip"))
@@ -120,6 +138,10 @@ def _described(live: Live, counter: Counter, subject: str, now_us: int, state: S
     )
 
 
+def _ms(us: int) -> int:
+    return -(-us // US_PER_MS)
+
+
 def _of_subject(live: Live, target: SubjectOfRule) -> tuple[list[Charge], Facts]:
     """The counters of a subject of a rule, and what the subject says of the client."""
     rules = _rules_named(live, target.rule)
@@ -154,4 +176,5 @@ def _facts_in(subject: str, tier: str | None) -> Facts:
         dimension, _, value = part.partition(":")
         if dimension in _IDENTITIES and value:
             known[dimension] = unquote_to_bytes(value).decode("utf-8", "replace")
-    return Facts(tier=tier, **known)
+    ip, user, api_key, tenant = (known.get(dimension) for dimension in ("ip", "user", "api_key", "tenant"))
+    return Facts(ip=ip, user=user, api_key=api_key, tenant=tenant, tier=tier)

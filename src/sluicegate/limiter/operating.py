@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sluicegate.algorithms.spec import State
+from sluicegate.errors import StoreError
 from sluicegate.limiter.async_calls import AsyncCalls
+from sluicegate.limiter.core import FactsOrKey
 from sluicegate.limiter.counters import CounterState, Target, charges_of, described
+from sluicegate.limiter.explaining import Explanation
+from sluicegate.limiter.live import facts_of
 from sluicegate.limiter.plan import check_cost
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Charge, Counter
@@ -26,6 +30,27 @@ class Operating(AsyncCalls):
         live = self._live
         charges = charges_of(live, self.known, target, rule)
         return described(live, charges, _states(self._store.decide(_singly(charges), peek=True)))
+
+    def explain(self, facts: FactsOrKey, cost: int = 1) -> Explanation:
+        """Why a request would be decided as it is now: every rule, the counters, the verdict. Charges nothing.
+
+        Not for a quota limiter, which has one rule. Raises no StoreError: the policies of the rules are the verdict then.
+        """
+        rows = self._live.engine.explain(facts_of(facts), cost)
+        try:
+            counters = self.read(facts)
+        except StoreError:
+            counters = None
+        return Explanation(self.check(facts, cost, peek=True), rows, counters)
+
+    async def aexplain(self, facts: FactsOrKey, cost: int = 1) -> Explanation:
+        """``explain`` for coroutines."""
+        rows = self._live.engine.explain(facts_of(facts), cost)
+        try:
+            counters = await self.aread(facts)
+        except StoreError:
+            counters = None
+        return Explanation(await self.acheck(facts, cost, peek=True), rows, counters)
 
     def grant(self, target: Target, tokens: int, *, rule: str | None = None) -> list[CounterState]:
         """Give back up to ``tokens`` (1 to ``COST_MAX``) of what each of the counters has used; says how they stand then, and what was given.

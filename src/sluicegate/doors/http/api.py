@@ -17,6 +17,7 @@ from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.authz import ENVOY, FORWARD, NGINX, Authz
 from sluicegate.doors.http.bodies import decision_id_of, items_of
+from sluicegate.doors.http.counters import CountersApi
 from sluicegate.doors.http.inline import InlineDecider
 from sluicegate.doors.http.peers import Peers
 from sluicegate.doors.http.policies import InlinePolicies
@@ -46,7 +47,8 @@ class DecisionApi:
     request and must be quick. ``peers``: other processes that serve the same clients; None: there are none. ``namespace`` sets
     apart the inline counters of services that share a store. ``refusals``: what refused clients are told; None: by the rules, without
     jitter. ``nginx_deny_status``: what nginx is told on a refusal, one of ``DENY_STATUSES``. ``ruleset``: the rules in
-    service as a document; None: the route is not there. It gives the same object while they are the same.
+    service as a document; None: the route is not there. It gives the same object while they are the same. ``operated``: counters can be
+    read and changed, which must be for those only who have a token.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class DecisionApi:
         namespace: str = "default",
         nginx_deny_status: int = 403,
         ruleset: Callable[[], bytes] | None = None,
+        operated: bool = False,
     ) -> None:
         self._limiter = limiter
         self._headers = headers
@@ -79,6 +82,7 @@ class DecisionApi:
             self._replies,
             stats,
         )
+        self._counters = CountersApi(limiter, self._replies, stats) if operated else None
         self._authz = Authz(limiter, headers, refusals, stats, clock, nginx_deny_status=nginx_deny_status)
         self._waiting = (
             WaitingApi(limiter, headers, self._checks, self._replies, stats, peers) if limiter.waits else None
@@ -106,6 +110,7 @@ class DecisionApi:
             Route(NGINX, asking=self._authz.nginx, beside=HTTP_DUE_MAX - 1),
             Route(FORWARD, asking=self._authz.forward, beside=HTTP_DUE_MAX - 1),
         )
+        counters = () if self._counters is None else self._counters.routes()
         documents = () if self._ruleset is None else (self._ruleset.route,)
         operating = (
             Route("/livez", {"GET": self.live}, guarded=False),
@@ -116,7 +121,8 @@ class DecisionApi:
             else Route("/metrics", later={"GET": self.metrics_later}, guarded=False),
         )
         return {
-            route.path: route for route in (operating if health_only else deciding + documents + proxies + operating)
+            route.path: route
+            for route in (operating if health_only else deciding + counters + documents + proxies + operating)
         }
 
     # ------------------------------------------------------------------ checks

@@ -58,6 +58,7 @@ class HttpDoor:
             nginx_deny_status=nginx_deny_status,
             ruleset=ruleset,
             namespace=namespace,
+            operated=self.settings.api_token is not None,
         )
         routes = {
             path: route

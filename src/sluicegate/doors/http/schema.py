@@ -28,7 +28,7 @@ from sluicegate.rules.facts import Facts
 from sluicegate.stores.base import Charge
 from sluicegate.stores.keys import escape, subject_of
 
-__all__ = ["Check", "Checks", "PlainCheck", "as_check"]
+__all__ = ["Check", "Checks", "PlainCheck", "as_check", "check_facts"]
 
 _IDENTIFYING: Final = ("host", "ip", "user", "api_key", "tenant", "tier", "domain", "method")
 _LONG: Final = ("path", "route")
@@ -158,7 +158,7 @@ class Checks:
             for name in ("key", "policy"):
                 if getattr(body, name) is not msgspec.UNSET:
                     raise InvalidRequest(name, "does not go with facts: send key and policy, or facts")
-            _check_facts(body.facts)
+            check_facts(body.facts)
             return Check(None, None, body.facts, body.cost, body.peek, body.receipt)
         if body.key is msgspec.UNSET:
             raise InvalidRequest("key", "missing: send key and policy, or facts")
@@ -172,7 +172,8 @@ class Checks:
         return plain
 
 
-def _check_facts(facts: Facts) -> None:
+def check_facts(facts: Facts) -> None:
+    """Raises InvalidRequest for a fact that is empty or too long, or for too many of them."""
     for name in _IDENTIFYING:
         value = getattr(facts, name)
         if value is not None:
