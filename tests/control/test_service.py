@@ -130,6 +130,17 @@ async def test_a_watched_service_learns_by_itself(open_service, editor):
     assert (await waiting).lists == 1
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_watch_ends_though_it_is_woken_just_then(service, turns):
+    """A service ends at once also when it is told of a change in the same moment."""
+    service.watch.start()
+    await asyncio.sleep(0.05)
+    service.watch._woken.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await asyncio.wait_for(service.watch.close(), WAIT_S)
+
+
 async def test_postgresql_tells_when_it_is_kept(service, editor):
     """PostgreSQL tells who listens the revisions of each change, once it is kept, and nothing of one that is given up."""
     if not service.ledger.database.is_postgresql:

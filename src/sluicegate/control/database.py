@@ -87,7 +87,8 @@ class Database:
     async def _alone(self) -> AsyncIterator[None]:
         """Wait for the writing transaction of this process that came before; the others are held off by the database."""
         try:
-            await asyncio.wait_for(self._writing.acquire(), CONTROL_LOCK_WAIT_S)
+            async with asyncio.timeout(CONTROL_LOCK_WAIT_S):
+                await self._writing.acquire()
         except TimeoutError as error:
             raise Unavailable(f"another change took longer than {CONTROL_LOCK_WAIT_S} s") from error
         try:

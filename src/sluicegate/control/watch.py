@@ -72,8 +72,10 @@ class Watch:
                 self._fail(error)
             else:
                 self.error = None
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), max(0.0, due - loop.time()))
+                async with asyncio.timeout_at(due):
+                    await self._woken.wait()
             self._woken.clear()
 
     async def _listen(self) -> None:
