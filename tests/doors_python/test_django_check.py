@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ RULES = "version: 1\nrules:\n  - {name: all, per: [ip], quota: 2/minute}\n"
 
 
 @pytest.fixture
-def told(django_ready: None) -> Iterator[Callable[[Any], list[tuple[str, str]]]]:
+def told(django_ready: None) -> Callable[[Any], list[tuple[str, str]]]:
     """What the system check says of a setting: ``told(setting)`` gives ids and messages."""
 
     def check(setting: Any) -> list[tuple[str, str]]:
@@ -29,7 +29,7 @@ def told(django_ready: None) -> Iterator[Callable[[Any], list[tuple[str, str]]]]
             found = [message for message in run_checks() if str(message.id).startswith("sluicegate.")]
         return [(str(message.id), str(message.msg)) for message in found]
 
-    yield check
+    return check
 
 
 def test_what_is_right(told: Callable[[Any], list[tuple[str, str]]], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A limiter that follows its rules file in a program of its own (P98, T98)."""
+"""A limiter that follows its rules file in a program of its own (T98)."""
 
 from __future__ import annotations
 

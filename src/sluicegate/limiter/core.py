@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -86,6 +86,13 @@ class Core(Locked):
     def failing_error(self) -> str | None:
         """What the store said, or was found to be, in the last call that failed; None where ``failing_since_us`` is."""
         return self._outage.failing_error
+
+    def tell_outages(self, told: Callable[[StoreError | None], None]) -> None:
+        """Have ``told`` called with the error of each call of the store that fails, and with None by the first answered after that.
+
+        It is called in the middle of a decision, from any thread: it must not wait and must not raise. One at a time: the last that was given.
+        """
+        self._outage.told = told
 
     # ------------------------------------------------------------------ inside
 

@@ -9,6 +9,8 @@ after its last failure: a store that comes and goes is one outage, not many.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from sluicegate.bounds import FALLBACK_COUNTERS_MAX, FALLBACK_GAP_US, FALLBACK_HANDOVER_US_MAX, FALLBACK_OWED_US_MAX
@@ -49,6 +51,7 @@ class Outage(Locked):
         "active",
         "forgotten",
         "since_us",
+        "told",
     )
 
     def __init__(self, clock: Clock) -> None:
@@ -63,6 +66,8 @@ class Outage(Locked):
         self.active = False
         self.since_us = 0
         self.forgotten = 0
+        self.told: Callable[[StoreError | None], None] | None = None
+        """Called after each failure with the error, and with None by the first answer after one."""
 
     def __len__(self) -> int:
         return len(self._touched)
@@ -94,15 +99,19 @@ class Outage(Locked):
             self.active = True
             self._answered = False
             self._failed_us = now_us
+        if self.told is not None:
+            self.told(error)
 
     def answered(self) -> None:
         """A call of the store was answered. To be told while ``active`` only."""
         with self._lock:
             now_us = self._clock.monotonic_us()
-            self._answered = True
+            back, self._answered = not self._answered, True
             self._tidy(now_us)
             if not self._touched and now_us - self._failed_us > FALLBACK_GAP_US:
                 self.active = False
+        if back and self.told is not None:
+            self.told(None)
 
     def nodes(self, known: int) -> int:
         """The number of nodes to divide by: the most that was known since the outage began.

@@ -25,6 +25,9 @@ class FlakyStore:
         self.calls = 0
         self.failures = 0
 
+    def __repr__(self) -> str:
+        return f"FlakyStore({self.store!r})"
+
     def decide(self, requests: Sequence[Request], *, peek: bool = False) -> list[Answer]:
         self._before()
         answers = self.store.decide(requests, peek=peek)

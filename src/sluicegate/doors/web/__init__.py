@@ -5,6 +5,7 @@ declared.py    Limit: a limit written beside a route instead of in the rules fil
 request.py     RequestLimits: all that was decided for one request, each rule once, all of it or nothing
 door.py        Door: a limiter with its headers; facts and charges of a request
 workers.py     a warning where workers would count each by itself
+outages.py     what the log says of a store that goes away and comes back
 environ.py     facts from the environment of WSGI and Django
 routes.py      the route template of a request, found as Starlette's and FastAPI's routers find it
 """

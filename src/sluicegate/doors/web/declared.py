@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from sluicegate.clock import Clock
 from sluicegate.doors.web.callables import described, require_function, require_target
+from sluicegate.doors.web.outages import tell_outages
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.keyed import KEY_DIMENSION
 from sluicegate.limiter.limiter import Limiter
@@ -175,6 +176,7 @@ class Limit:
             limiter = Limiter.from_rules(
                 rules, base.store, base.clock, namespace=base._namespace + _NAMESPACE, known=base.known
             )
+            tell_outages(base, limiter)
         known[name] = (served, limiter)
         return limiter
 

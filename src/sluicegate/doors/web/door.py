@@ -21,6 +21,7 @@ from sluicegate.doors.headers import RateHeaders, seconds_up
 from sluicegate.doors.refusals import Reply, delayed, refusal, respond_of
 from sluicegate.doors.web.callables import awaited, no_awaitable, require_function, require_plain
 from sluicegate.doors.web.declared import Limit
+from sluicegate.doors.web.outages import tell_outages
 from sluicegate.doors.web.request import Refusal, RequestLimits, Seen
 from sluicegate.doors.web.workers import WorkersWarning
 from sluicegate.errors import ConfigurationError
@@ -99,6 +100,7 @@ class Door:
         self.limiter = limiter
         self.headers = RateHeaders(headers)
         _workers.look(limiter.store)
+        tell_outages(limiter)
         self._own = frozenset(name.decode() for name in self.headers.names)
         self._own_refused = self._own | {"retry-after"}
         self._owner: object = limiter if key is None else (limiter, key)
