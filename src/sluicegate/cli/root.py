@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from sluicegate.cli import control, decide, replay, rules, serve
 from sluicegate.cli.options import Group
+from sluicegate.cli.remote.commands import ON_RULES, REMOTE
 from sluicegate.errors import SluicegateError
 from sluicegate.rules.problems import RulesInvalid
 
@@ -25,7 +26,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 # What it says where it has no descriptor, process or memory left.
 _NO_MEANS = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
-LATER = frozenset({"top", "suggest", "nodes", "audit", "counters", "doctor", "sim", "pause"})
+LATER = frozenset({"top", "suggest", "counters", "doctor", "sim"})
 
 
 @click.group(cls=Group, later=LATER, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -39,9 +40,11 @@ def root() -> None:
 
 for _command in (
     serve.up, serve.serve, serve.gateway, rules.rules, decide.check, decide.explain,
-    replay.replay, control.control, control.tokens,
+    replay.replay, control.control, *REMOTE,
 ):  # fmt: skip
     root.add_command(_command)
+for _command in ON_RULES:
+    rules.rules.add_command(_command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""``sluicegate rules``: rule files as code. Nothing here needs a server."""
+"""``sluicegate rules``: rule files as code. What is here needs no server, but for ``diff`` of one FILE."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from typing import Any
 
 import click
 
-from sluicegate.bounds import REPORT_LOAD_MAX, RULES_BYTES_MAX
+from sluicegate.bounds import REPORT_LOAD_MAX
 from sluicegate.cli.options import Group, NumberType, config_option, flag, option
+from sluicegate.cli.remote.connect import call, connection_options
+from sluicegate.cli.remote.ruleset import compare
+from sluicegate.cli.rule_files import RULE_PATH, read_bytes, read_files, read_rules
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.diff import diff_rules, render_diff
+from sluicegate.rules.file_set import check_files
 from sluicegate.rules.import_envoy import import_envoy_ratelimit
-from sluicegate.rules.load import check_rules, load_rules
+from sluicegate.rules.load import load_rules
 from sluicegate.rules.model import RuleSet
 from sluicegate.rules.problems import Problem
 from sluicegate.rules.report import bounds_report, render_bounds
 
 __all__ = ["read_bytes", "read_rules", "rules"]
 
-_FILE = click.Path(path_type=Path, allow_dash=True)
 
-
-@click.group(cls=Group, later=frozenset({"apply", "export"}))
+@click.group(cls=Group)
 def rules() -> None:
     """Check, measure, compare and import rule files."""
 
 
 @rules.command("check")
 @config_option()
-@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=RULE_PATH, metavar="FILE...")
 @flag("json", help="Print one JSON object; of several files, an array of them.")
 def _check(files: tuple[Path, ...], json: bool, **_: str) -> int:
-    """List every problem of each FILE. Exit status 0 all valid, 1 one invalid, 2 one unreadable."""
+    """List every problem of each FILE; a directory holds one set in several. Exit status 0 all valid, 1 one invalid, 2 one unreadable."""
     status, listed = 0, []
     for file in files:
         try:
-            ruleset, problems = check_rules(read_bytes(file), str(file))
+            ruleset, problems = check_files(read_files([file]), str(file))
         except ConfigurationError as error:
             if len(files) == 1:
                 raise
@@ -69,7 +71,7 @@ def _checked(ruleset: RuleSet | None, problems: Sequence[Problem]) -> dict[str, 
 
 @rules.command("bounds")
 @config_option()
-@click.argument("file", type=_FILE)
+@click.argument("file", type=RULE_PATH)
 @option(
     "rps",
     type=NumberType(0, REPORT_LOAD_MAX, min_open=True),
@@ -95,14 +97,19 @@ def _bounds(file: Path, rps: float, clients: int, nodes: int, json: bool) -> int
 
 
 @rules.command("diff")
-@config_option()
-@click.argument("old", type=_FILE)
-@click.argument("new", type=_FILE)
-@flag("json", help="Print one JSON array.")
-def _diff(old: Path, new: Path, json: bool) -> int:
-    """Say what changing from OLD to NEW means, counters included. Exit status 0 same, 1 differs, 2 error."""
+@click.argument("old", type=RULE_PATH, metavar="OLD")
+@click.argument("new", type=RULE_PATH, required=False, metavar="[NEW]")
+@flag("prune", help="Of one FILE: rules, tiers and settings that it does not name would be removed, not kept.")
+@connection_options
+def _diff(old: Path, new: Path | None, prune: bool, **values: Any) -> int:
+    """Say what changing from OLD to NEW means, counters included; of one FILE, what `apply` would change in a service.
+
+    Each is a file, or a directory that holds one set in several. Exit status 0 same, 1 differs, 2 error.
+    """
+    if new is None:
+        return call(values, lambda session: compare(session, old, prune=prune))
     changes = diff_rules(read_rules(old), read_rules(new))
-    if json:
+    if values["json"]:
         _print_json([dataclasses.asdict(change) for change in changes])
     elif changes:
         click.echo(render_diff(changes))
@@ -120,7 +127,7 @@ def _diff(old: Path, new: Path, json: bool) -> int:
     help="Whose configuration it is: that of github.com/envoyproxy/ratelimit.",
 )
 @flag("denied-counts", help="Charge refused requests as they do there; without it a refused request costs nothing.")
-@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=RULE_PATH, metavar="FILE...")
 def _import(files: tuple[Path, ...], denied_counts: bool, **_: str) -> int:
     """Print rules of the same meaning as FILE..., and on standard error what they leave out or cannot say.
 
@@ -134,23 +141,6 @@ def _import(files: tuple[Path, ...], denied_counts: bool, **_: str) -> int:
     load_rules(imported.text, "the imported rules")
     click.echo(imported.text, nl=False)
     return 0
-
-
-def read_rules(path: Path) -> RuleSet:
-    """The rule set of a file; raises ConfigurationError with all problems."""
-    return load_rules(read_bytes(path), str(path))
-
-
-def read_bytes(path: Path) -> bytes:
-    """The content of a rule file (``-``: standard input); raises ConfigurationError where it cannot be had."""
-    try:
-        with click.open_file(str(path), "rb") as stream:
-            content = bytes(stream.read(RULES_BYTES_MAX + 1))
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    if len(content) > RULES_BYTES_MAX:
-        raise ConfigurationError(f"{path} is larger than {RULES_BYTES_MAX} bytes")
-    return content
 
 
 def _count(ruleset: RuleSet | None) -> int:

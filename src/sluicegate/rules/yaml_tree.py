@@ -22,7 +22,7 @@ from sluicegate.bounds import RULE_TEXT_CHARS_MAX, RULES_BYTES_MAX, RULES_DEPTH_
 from sluicegate.rules.notation import shown
 from sluicegate.rules.problems import Problems
 
-__all__ = ["Item", "Value", "plain", "read_yaml"]
+__all__ = ["PLAIN_NUMBER", "PLAIN_WORDS", "Item", "Value", "plain", "read_yaml"]
 
 Value: TypeAlias = "bool | int | Decimal | str | list[Item] | dict[str, Item] | None"
 
@@ -128,23 +128,27 @@ class _Refused(Exception):
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _INT: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
-_FLOAT: Final = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9})?")
-_WORDS: Final[dict[str, bool | None]] = {
+PLAIN_NUMBER: Final = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9})?")
+"""How a number looks that is not in quotes."""
+
+PLAIN_WORDS: Final[dict[str, bool | None]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+"""Words that are no text where they are not in quotes, with what they are."""
+
 # A longer run of digits is left as text: it is no number any field takes, and CPython refuses to convert 4,300 digits.
 _NUMBER_CHARS_MAX: Final = 40
 
 
 def _scalar(text: str) -> bool | int | Decimal | str | None:
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in PLAIN_WORDS:
+        return PLAIN_WORDS[text]
     if len(text) <= _NUMBER_CHARS_MAX:
         if _INT.fullmatch(text):
             return int(text)
-        if _FLOAT.fullmatch(text):
+        if PLAIN_NUMBER.fullmatch(text):
             return Decimal(text)
     return text
 

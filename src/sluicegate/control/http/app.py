@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from sluicegate.clock import Clock
 from sluicegate.control.errors import ControlError, Fault
-from sluicegate.control.http.access import Access
+from sluicegate.control.http.access import Access, LocalAccess
 from sluicegate.control.http.context import Context
 from sluicegate.control.http.edge import Edge
 from sluicegate.control.http.feed import FEED
@@ -26,9 +26,10 @@ from sluicegate.control.http.settings import ApiSettings
 from sluicegate.control.http.subjects import SUBJECTS
 from sluicegate.control.http.trials import PAUSES, ROLLOUTS
 from sluicegate.control.http.versions import VERSIONS
+from sluicegate.control.model import Actor
 from sluicegate.control.service import RulesService
 
-__all__ = ["build_app"]
+__all__ = ["build_app", "build_local"]
 
 # More special paths come before those that take anything.
 _PARTS = (RULES, VERSIONS, SUBJECTS, LISTS, PAUSES, ROLLOUTS, OPERATING, FEED, HEALTH)
@@ -57,6 +58,14 @@ def build_app(service: RulesService, settings: ApiSettings, clock: Clock) -> Fas
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused_by_framework)
     app.state.queries = queries_of(complete(app))
+    return app
+
+
+def build_local(service: RulesService, clock: Clock, actor: Actor) -> FastAPI:
+    """The same without a network and without tokens: every request is made by ``actor``. It must not be served to anybody."""
+    settings = ApiSettings()
+    app = build_app(service, settings, clock)
+    app.state.context.access = LocalAccess(service, settings, clock, actor)
     return app
 
 
