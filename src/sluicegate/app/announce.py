@@ -18,15 +18,20 @@ _LOGIN_QUOTA = re.compile(r"^(\s+quota: )(\d{1,6})/minute$", re.MULTILINE)
 
 
 def announce(
-    out: TextIO, settings: Settings, listeners: Sequence[tuple[str, str]], rules_path: Path, ruleset: RuleSet
+    out: TextIO,
+    settings: Settings,
+    listeners: Sequence[tuple[str, str]],
+    rules_path: Path | None,
+    ruleset: RuleSet | None,
 ) -> None:
     """Print one line per listener (``gateway  http://127.0.0.1:8080``), then the rest; flushed, so that a pipe sees it now.
 
+    ``rules_path``: the rules file, None where there is none; ``ruleset``: the rules in service, None where only the workers know them.
     Raises ConfigurationError where it cannot be written.
     """
-    rules_path = rules_path.absolute()
+    rules_path = None if rules_path is None else rules_path.absolute()
     lines = [f"{name:<8} {url}" for name, url in listeners]
-    lines.append(f"{'rules':<8} {rules_path} ({len(ruleset.rules)} rules; an edit is live within a second)")
+    lines.append(f"{'rules':<8} {_rules(settings, rules_path, ruleset)}")
     documents = Path(__file__).resolve().parents[3] / "docs" / "README.md"
     if documents.is_file():
         lines.append(f"{'docs':<8} {documents}")
@@ -38,13 +43,21 @@ def announce(
     lines += [
         f"{key}: in the configuration file, but no flag of this command, not used" for key in settings.unused_keys
     ]
-    if settings.demo and settings.rules is None:
+    if settings.demo and settings.rules is None and rules_path is not None:
         gateway = dict(listeners)["gateway"]
         lines += ["", "try, in another shell:", *(f"  {line}" for line in tries(gateway, rules_path)), ""]
     try:
         print("\n".join(lines), file=out, flush=True)
     except OSError as error:
         raise ConfigurationError(f"cannot write to standard output: {error.strerror}") from error
+
+
+def _rules(settings: Settings, rules_path: Path | None, ruleset: RuleSet | None) -> str:
+    count = "" if ruleset is None else f"{len(ruleset.rules)} rules; "
+    if settings.feed is None:
+        return f"{rules_path} ({count}an edit is live within a second)"
+    version = "" if ruleset is None else f"version {ruleset.version}, "
+    return f"{settings.feed.url} ({version}{count}a change there is live within a second)"
 
 
 def tries(gateway: str, rules_path: Path) -> list[str]:

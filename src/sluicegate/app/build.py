@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from sluicegate.app.demo import DemoBackend
+from sluicegate.app.feed.settings import FeedSettings
+from sluicegate.app.feed.start import Feed
 from sluicegate.app.key_sets import KeySets, fetch
 from sluicegate.app.metrics import Metrics
 from sluicegate.app.ruleset_source import RulesetSource
@@ -27,7 +29,7 @@ from sluicegate.doors.listen import Address, named, open_listener
 from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
-from sluicegate.rules.watched import RulesFile
+from sluicegate.rules.watched import RulesFile, RulesState
 from sluicegate.stores.urls import open_store
 
 __all__ = ["Application", "Draining", "Listening", "Opener", "Role", "build"]
@@ -85,22 +87,25 @@ class Application:
     def __init__(
         self,
         settings: Settings,
-        rules: RulesFile,
-        ruleset: RuleSet,
+        rules: RulesFile | None,
         limiter: Limiter,
         clock: Clock,
         fleet: Fleet | None = None,
     ) -> None:
         self.settings = settings
         self.rules = rules
-        self.ruleset = ruleset
+        self.rules_state = RulesState() if rules is None else rules.state
         self.limiter = limiter
         self.clock = clock
         self.headers = RateHeaders(settings.headers)
         self.refusals = Refusals(limiter, int(settings.retry_jitter_s))
         self.store_watch = StoreWatch(limiter, settings.store, clock)
-        self.status = Status(rules, self.store_watch, clock)
-        self.metrics = Metrics(rules.state, limiter, self.status)
+        worker = None if fleet is None else fleet.worker
+        self.feed = None if settings.feed is None else self._feed(settings.feed, worker)
+        node = None if self.feed is None else self.feed.node
+        source = "" if rules is None else str(rules.path)
+        self.status = Status(self.rules_state, source, self.store_watch, clock, node)
+        self.metrics = Metrics(self.rules_state, limiter, self.status, node)
         if fleet is not None:
             self.status.worker = fleet.worker
         self.key_sets = KeySets(lambda: limiter.resolver, clock, fetch)
@@ -128,6 +133,21 @@ class Application:
             self._add_grpc(settings.grpc)
         if fleet is not None:
             self._add_private_role(fleet)
+
+    def _feed(self, settings: FeedSettings, worker: int | None) -> Feed:
+        """The rules service; raises ConfigurationError for a file of it that cannot be used."""
+        rules = self.rules
+        return Feed(
+            settings,
+            self.limiter,
+            self.clock,
+            state=self.rules_state,
+            data=self.settings.data,
+            files=self.settings.data if rules is None else rules.path.parent,
+            store=self.settings.store,
+            worker=worker,
+            first=rules is not None,
+        )
 
     def _add_grpc(self, address: Address) -> None:
         """The rate limit service for Envoy; raises MissingExtra where nothing is installed that speaks HTTP/2."""
@@ -180,16 +200,18 @@ class Application:
         """Release upstream connections and the store."""
         if self.gateway is not None:
             await self.gateway.close()
+        if self.feed is not None:
+            await self.feed.close()
         await self.limiter.aclose()
 
 
-def build(settings: Settings, rules_path: Path, clock: Clock, fleet: Fleet | None = None) -> Application:
-    """Compose; ``fleet`` where this process is one of several workers.
+def build(settings: Settings, rules_path: Path | None, clock: Clock, fleet: Fleet | None = None) -> Application:
+    """Compose; ``fleet`` where this process is one of several workers. ``rules_path`` None: there are no rules before those of the rules service.
 
     Raises ConfigurationError (RulesInvalid with every problem) where that is not possible.
     """
-    rules = RulesFile(rules_path, clock, None if fleet is None else fleet.rules)
-    ruleset = rules.load()
+    rules = None if rules_path is None else RulesFile(rules_path, clock, None if fleet is None else fleet.rules)
+    ruleset = RuleSet((), version=0) if rules is None else rules.load()
     store = open_store(settings.store, clock, warm=False)
-    limiter = Limiter.from_rules(ruleset, store, clock, base_dir=rules_path.parent, nodes=settings.nodes_min)
-    return Application(settings, rules, ruleset, limiter, clock, fleet)
+    limiter = Limiter.from_rules(ruleset, store, clock, base_dir=settings.data if rules_path is None else rules_path.parent, nodes=settings.nodes_min)
+    return Application(settings, rules, limiter, clock, fleet)

@@ -11,9 +11,12 @@ from sluicegate.errors import ConfigurationError
 __all__ = ["rules_path"]
 
 
-def rules_path(settings: Settings) -> Path:
-    """The rule file to serve: the one that was named, or ``data/rules.yaml``, written from the embedded rules if absent."""
-    if settings.rules is not None:
+def rules_path(settings: Settings) -> Path | None:
+    """The rule file to serve: the one that was named, or ``data/rules.yaml``, written from the embedded rules if absent.
+
+    None: none was named, and the rules come from a rules service.
+    """
+    if settings.rules is not None or settings.feed is not None:
         return settings.rules
     path = settings.data / "rules.yaml"
     try:

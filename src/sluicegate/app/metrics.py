@@ -16,6 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from sluicegate.app.client_metrics import client_metrics
+from sluicegate.app.feed.metrics import feed_metrics
+from sluicegate.app.feed.node import FeedNode
 from sluicegate.app.status import Status
 from sluicegate.app.store_metrics import store_metrics
 from sluicegate.clock import US_PER_S
@@ -34,11 +36,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Metrics(Collector):
     """Reads everything there is. ``doors``, ``gateway`` and ``grpc`` are filled in as they are composed."""
 
-    def __init__(self, rules: RulesState, limiter: Limiter, status: Status) -> None:
+    def __init__(self, rules: RulesState, limiter: Limiter, status: Status, feed: FeedNode | None = None) -> None:
         self.doors: dict[str, HttpDoor] = {}
         self.gateway: Gateway | None = None
         self.grpc: GrpcDoor | None = None
         self._rules = rules
+        self._feed = feed
         self._limiter = limiter
         self._status = status
         self._registry = CollectorRegistry(auto_describe=False)
@@ -53,6 +56,8 @@ class Metrics(Collector):
         """Every metric with its values now."""
         yield from self._process()
         yield from self._rule_file()
+        if self._feed is not None:
+            yield from feed_metrics(self._feed)
         yield from self._decisions()
         yield from client_metrics(self._limiter)
         yield from store_metrics(self._limiter)
@@ -73,7 +78,7 @@ class Metrics(Collector):
     def _rule_file(self) -> Iterator[Metric]:
         rules = self._rules
         yield InfoMetricFamily("sluicegate_rules", "The rules in service", value={"digest": rules.digest})
-        yield _gauge("rules_version", "Version of the rules in service; counts accepted edits from 1", rules.version)
+        yield _gauge("rules_version", "Version of the rules in service; of a rule file it counts accepted edits from 1", rules.version)
         yield _gauge("rules_file_ok", "0 while the rule file as it is now is not in service", int(rules.error is None))
         yield _gauge(
             "rules_loaded_timestamp_seconds", "When the rules in service were accepted", rules.loaded_us / US_PER_S

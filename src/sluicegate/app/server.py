@@ -25,7 +25,7 @@ from sluicegate.app.workers.fleet import Fleet
 from sluicegate.clock import Clock, SystemClock
 from sluicegate.doors.listen import Address, is_in_use, open_listener
 from sluicegate.errors import ConfigurationError
-from sluicegate.rules.watched import POLL_INTERVAL_S
+from sluicegate.rules.watched import POLL_INTERVAL_S, RulesFile
 
 __all__ = ["Alone", "Surroundings", "log_loop_fault", "loop_factory", "run_server", "serve"]
 
@@ -87,7 +87,8 @@ class Alone:
         return await role.open()
 
     def opened(self, application: Application, urls: list[tuple[str, str]]) -> None:
-        announce(self._out, self._settings, urls, application.rules.path, application.ruleset)
+        path = None if application.rules is None else application.rules.path
+        announce(self._out, self._settings, urls, path, application.limiter.ruleset)
 
 
 async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) -> int:
@@ -99,6 +100,8 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
     background: list[asyncio.Task[None]] = []
     try:
         await application.store_watch.warm()
+        if application.feed is not None:
+            await application.feed.begin()
         if application.key_sets.due:
             # Before the first request, which may carry a token; an issuer that cannot be reached delays nobody for long.
             await asyncio.to_thread(application.key_sets.refresh)
@@ -109,9 +112,9 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
             surroundings.opened(application, urls)
             # What is here now stays; the collector need not look at it again in the middle of a request.
             gc.freeze()
-            state = application.rules.state
+            state = application.rules_state
             logs.event(logging.INFO, "started", version=state.version, digest=state.digest, **dict(urls))
-            background.append(asyncio.create_task(_watch_rules(application)))
+            background.append(asyncio.create_task(_keep_rules(application, dict(urls))))
             background.append(asyncio.create_task(application.key_sets.keep_fresh()))
             background.append(asyncio.create_task(application.store_watch.keep_watching()))
             await requests.stop.wait()
@@ -167,9 +170,18 @@ async def _drain(
     return 0
 
 
-async def _watch_rules(application: Application) -> None:
-    """Poll the rule file for as long as the process lives; reading and compiling happen beside the loop."""
-    rules, state = application.rules, application.rules.state
+async def _keep_rules(application: Application, urls: dict[str, str]) -> None:
+    """Keep the rules as their source has them, for as long as the process lives."""
+    if application.feed is not None:
+        application.feed.node.listeners.update(urls)
+        await application.feed.node.run()
+    elif application.rules is not None:
+        await _watch_rules(application, application.rules)
+
+
+async def _watch_rules(application: Application, rules: RulesFile) -> None:
+    """Poll the rule file; reading and compiling happen beside the loop."""
+    state = rules.state
     while True:
         await asyncio.sleep(POLL_INTERVAL_S)
         version = state.version

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.bounds import FLEET_NODES_MAX, RETRY_JITTER_S_MAX, WORKERS_MAX
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.grpc.settings import GrpcSettings
@@ -36,6 +37,7 @@ class Settings:
     ``nodes``: the least number of processes that are assumed to share the limits; each divides by as many at least while the store
     is down.
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
+    ``feed``: the rules service whose rules are served; ``rules`` is then what to begin with where it gives none, and not watched, and None: nothing.
     ``gateway``, ``api``, ``health``, ``grpc``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
     gateway, starts the demo backend. ``not_built``: roles that were asked for and are not in this version;
     ``not_installed``: those that need an extra which is not there. ``grpc_by_default``: nobody named ``grpc``, so that it is left
@@ -48,6 +50,7 @@ class Settings:
     """
 
     rules: Path | None = None
+    feed: FeedSettings | None = None
     store: str = field(default=_MEMORY, repr=False)
     """Its URL may hold a password; ``store_watch.address_of`` is what may be shown."""
     workers: int = 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from sluicegate.app.feed.node import FeedNode
 from sluicegate.app.store_watch import StoreWatch
 from sluicegate.clock import US_PER_S, Clock
-from sluicegate.rules.watched import RulesFile
+from sluicegate.rules.watched import RulesState
 
 __all__ = ["Status"]
 
@@ -16,16 +17,20 @@ class Status:
     """Ready from the moment every listener is open until the process is told to stop.
 
     A bad rule file does not make a process unready: it goes on serving the last good rules, and the detail says so. Nor does a
-    store that is out of reach: the failure policies of the rules decide, in this process as in every other that could be asked instead.
+    rules service that is away, nor a store that is out of reach: the failure policies of the rules decide, in this process as in every other that could be asked instead.
     """
 
-    def __init__(self, rules: RulesFile, store: StoreWatch, clock: Clock) -> None:
+    def __init__(
+        self, rules: RulesState, source: str, store: StoreWatch, clock: Clock, feed: FeedNode | None = None
+    ) -> None:
         self.started = False
         self.stopping = False
         self.worker: int | None = None
         """The number of this process among several workers; None where it is alone."""
         self.listeners: dict[str, str] = {}
         self._rules = rules
+        self._source = source
+        self._feed = feed
         self._store = store
         self._clock = clock
         self._started_us = clock.monotonic_us()
@@ -37,7 +42,7 @@ class Status:
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
         """Whether new requests are welcome, and the detail that goes with the answer."""
-        rules = self._rules.state
+        rules, feed = self._rules, self._feed
         loaded = datetime.fromtimestamp(rules.loaded_us / US_PER_S, UTC).isoformat(timespec="milliseconds")
         detail = {
             "ready": self.started and not self.stopping,
@@ -46,11 +51,12 @@ class Status:
             "rules": {
                 "version": rules.version,
                 "digest": rules.digest,
-                "source": str(self._rules.path),
+                "source": self._source if feed is None or not feed.has_rules else feed.source,
                 "loaded": loaded.replace("+00:00", "Z"),
                 "error": rules.error,
                 "rejected": rules.rejected,
             },
+            **({} if feed is None else {"control": feed.detail()}),
             **self._store.detail(),
             "uptime_s": round(self.uptime_s, 3),
             "listeners": self.listeners,

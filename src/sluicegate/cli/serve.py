@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from sluicegate.app.run import run
 from sluicegate.app.settings import Settings, default_store
+from sluicegate.cli.feed import feed_of, feed_options
 from sluicegate.cli.options import AddressType, DurationType, ListenerType, config_option, flag, option
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.grpc.door import ENGINES, is_installed
@@ -154,6 +155,7 @@ def _common_options() -> Callable[[Function], Function]:
             default="auto",
             help="Lines on standard error; auto is plain on a terminal, else json.",
         ),
+        *feed_options(),
     )
 
 
@@ -269,6 +271,7 @@ def _settings(
 
     return Settings(
         rules=values["rules"],
+        feed=feed_of(values),
         # An empty one is a variable that was not set, and must not silently mean counters in memory.
         store=default_store(values["workers"]) if values["store"] is None else values["store"],
         workers=values["workers"],

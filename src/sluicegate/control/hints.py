@@ -34,7 +34,7 @@ def hints_from(url: str, namespace: str, random: Random) -> Hints:
         return _PostgresHints(url, random)
     if scheme in SCHEMES:
         return _RedisHints(url, namespace, random)
-    raise ConfigurationError("--push: want postgresql://... or a URL of Redis, as redis://HOST:PORT")
+    raise ConfigurationError("--control-push: want postgresql://... or a URL of Redis, as redis://HOST:PORT")
 
 
 class Backoff:

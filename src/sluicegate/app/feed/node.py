@@ -45,7 +45,7 @@ class FeedNode:
     """Keeps a limiter by the rules of a service. Used on one event loop; ``run`` until cancelled.
 
     ``state``: of the rules in service, as of a rules file. ``keep``: called beside the loop with each snapshot that was put in service;
-    what it raises as OSError is told. ``on_epoch``: called on the loop when the service says that counters were changed by hand.
+    what it raises as OSError is told. ``source``: the service's URL. ``on_epoch``: called on the loop when the service says that counters were changed by hand.
     ``listeners``: where this node listens, for the report.
     """
 
@@ -54,6 +54,7 @@ class FeedNode:
         client: FeedClient,
         clock: Clock,
         *,
+        source: str,
         maker: Maker,
         lists: Table[ListChanges],
         subjects: Table[SubjectChanges],
@@ -64,6 +65,7 @@ class FeedNode:
         random: Random | None = None,
     ) -> None:
         self.client = client
+        self.source = source
         self.hints = hints
         self.reports = reports
         self.state = state
@@ -203,6 +205,11 @@ class FeedNode:
         """Whether rules of the service are in service."""
         return self._snapshot is not None
 
+    @property
+    def kept_problem(self) -> str | None:
+        """Why not all of what was told is on disk, or what was there could not be used; None: it is."""
+        return self.kept_error or self.lists.kept_error or self.subjects.kept_error
+
     # ------------------------------------------------------------------ the coroutines
 
     async def run(self) -> None:
@@ -323,7 +330,7 @@ class FeedNode:
         found["node"] = self.reports.node
         if self.hints is not None:
             found["push"] = {"connected": self.hints.connected, "error": self.hints.error}
-        found["kept_error"] = self.kept_error or self.lists.kept_error or self.subjects.kept_error
+        found["kept_error"] = self.kept_problem
         return found
 
 

@@ -63,6 +63,7 @@ class Feed:
         self.node = FeedNode(
             self.client,
             clock,
+            source=settings.url,
             maker=Maker(limiter, clock, name, settings.url, files),
             lists=Table(limiter.lists, self.client.lists, self.kept.lists, nothing),
             subjects=Table(limiter.subjects, self.client.subjects, self.kept.subjects, nobody),

@@ -86,7 +86,7 @@ class Supervisor:
         """Open what is shared, start all workers, say where they listen. Raises ConfigurationError; the stack undoes what was done."""
         given = self._given
         path = rules_path(given)
-        ruleset = RulesFile(path, self._clock).load()
+        ruleset = None if path is None else RulesFile(path, self._clock).load()
         directory = RunDirectory(given.data)
         self._stack.callback(directory.close)
         self._directory = directory.path
@@ -110,7 +110,7 @@ class Supervisor:
         if self._store is not None:
             self._keepers.append(asyncio.create_task(self._store.keep()))
         shown = [(name, url) for name, url in listeners if name != "private"] + [("demo", url) for url in demo]
-        announce(out, given, shown, path, ruleset)
+        announce(out, given, shown, path, ruleset if given.feed is None else None)
         logs.event(logging.INFO, "workers_started", workers=given.workers, **dict(shown))
 
     async def stop(self, requests: StopRequests) -> int:
