@@ -88,9 +88,12 @@ async def test_an_import_with_a_bad_line(client: httpx.AsyncClient) -> None:
 
 
 async def test_imports_that_are_none(client: httpx.AsyncClient) -> None:
-    """A feed needs a name and a known type, may only be tried, and has a bound."""
+    """A feed needs a name, a known type and something in it, may only be tried, and has a bound."""
     assert (await client.post("/v1/lists/block/import", content=b"10.0.0.1", headers=TEXT)).status_code == 422
     assert (await client.post("/v1/lists/block/import?source=waf", json=[])).status_code == 415
+    await client.post("/v1/lists/allow/import?source=waf", content=b"10.0.0.1", headers=TEXT)
+    empty = await client.post("/v1/lists/allow/import?source=waf&replace=true", content=b"", headers=TEXT)
+    assert (empty.status_code, (await client.get("/v1/lists")).json()["allow"]["entries"]) == (422, 1)
     assert (await client.post("/v1/lists/grey/import?source=waf", content=b"", headers=TEXT)).status_code == 422
     large = {**TEXT, "Content-Length": str(IMPORT_BYTES_MAX + 1)}
     assert (await client.post("/v1/lists/block/import?source=waf", content=b"1", headers=large)).status_code == 413

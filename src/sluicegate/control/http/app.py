@@ -9,11 +9,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from sluicegate.clock import Clock
 from sluicegate.control.errors import ControlError, Fault
 from sluicegate.control.http.access import Access, LocalAccess
 from sluicegate.control.http.context import Context
+from sluicegate.control.http.counters import COUNTERS
 from sluicegate.control.http.edge import Edge
 from sluicegate.control.http.feed import FEED
 from sluicegate.control.http.health import HEALTH
@@ -32,7 +34,7 @@ from sluicegate.control.service import RulesService
 __all__ = ["build_app", "build_local"]
 
 # More special paths come before those that take anything.
-_PARTS = (RULES, VERSIONS, SUBJECTS, LISTS, PAUSES, ROLLOUTS, OPERATING, FEED, HEALTH)
+_PARTS = (RULES, VERSIONS, SUBJECTS, LISTS, PAUSES, ROLLOUTS, COUNTERS, OPERATING, FEED, HEALTH)
 
 _ABOUT = "Rules, tiers, subjects and lists, changed while traffic flows. Times are microseconds since 1970, UTC. Errors are problem documents (RFC 9457)."
 
@@ -92,9 +94,19 @@ async def _invalid(_request: Request, error: Exception) -> Response:
 async def _refused_by_framework(request: Request, error: Exception) -> Response:
     """No such path, or not with this method."""
     assert isinstance(error, HTTPException)
-    detail = error.detail
+    detail, headers = error.detail, error.headers
     if error.status_code == 404:
         detail = f"there is nothing at {request.url.path!r:.200}"
     elif error.status_code == 405:
-        detail = f"{request.method} is not allowed here"
-    return problem(error.status_code, detail, headers=error.headers)
+        # The framework names the methods of one operation at the path, not of all.
+        headers = {"Allow": ", ".join(sorted(_methods_at(request)))}
+        detail = f"{request.method} is not allowed here, only {headers['Allow']}"
+    return problem(error.status_code, detail, headers=headers)
+
+
+def _methods_at(request: Request) -> set[str]:
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):
+            found |= route.methods or set()
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Final
 from urllib.parse import quote
 
@@ -10,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sluicegate.bounds import IMPORT_BYTES_MAX
-from sluicegate.control.errors import AlreadyExists, PreconditionFailed
+from sluicegate.control.errors import AlreadyExists, Fault, PreconditionFailed
 from sluicegate.control.http.answers import EntriesPage, ListsAnswer, ListSummary, Removed, ok
 from sluicegate.control.http.bodies import converted, media_type, read_data, stream
 from sluicegate.control.http.callers import Page, Viewer, Writer, Writing
@@ -18,6 +19,7 @@ from sluicegate.control.http.context import Shared
 from sluicegate.control.http.inputs import EntrySettings, NewEntry, end_of
 from sluicegate.control.http.operations import Operations
 from sluicegate.control.http.preconditions import Expected, etag, has_it, stated
+from sluicegate.control.http.problems import Refused
 from sluicegate.control.list_values import key_of
 from sluicegate.control.model import ABSENT, ImportResult, ListRow
 from sluicegate.control.service import RulesService
@@ -148,13 +150,13 @@ async def import_entries(
 
     `text/plain`: a value a line; what follows `#` or `;` is a comment. `application/x-ndjson`: a line is
     `{"value": ..., "kind": ..., "expires_us": ...}`, of which only the value must be there. The body may have any length up to the
-    bound and is never held in memory. A line that is wrong is told by its number.
+    bound and is never held in memory; an empty one is refused. A line that is wrong is told by its number.
     """
     form = _FORMS[media_type(request, _TEXT, _NDJSON)]
     result = await context.service.lists.import_entries(
         actor,
         name,
-        stream(request, IMPORT_BYTES_MAX),
+        _feed(request),
         form=form,  # type: ignore[arg-type]  # one of two words
         kind=kind,
         source=source,
@@ -163,6 +165,16 @@ async def import_entries(
         **how.because(None),
     )
     return ok(result)
+
+
+async def _feed(request: Request) -> AsyncIterator[bytes]:
+    """The lines as they come. No byte at all is more likely a feed that could not be fetched than an empty one."""
+    empty = True
+    async for chunk in stream(request, IMPORT_BYTES_MAX):
+        empty = empty and not chunk
+        yield chunk
+    if empty:
+        raise Refused(422, "the body is empty; to remove a feed, delete its source", [Fault("the body is empty")])
 
 
 @LISTS.add("DELETE", "/v1/lists/{list}/sources/{source:path}", answer=Removed, refusals=(409,))
