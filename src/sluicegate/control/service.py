@@ -16,6 +16,7 @@ from sqlalchemy import update
 from sluicegate.clock import Clock
 from sluicegate.control import schema
 from sluicegate.control.audit import Audit
+from sluicegate.control.counters import Counters
 from sluicegate.control.database import Database
 from sluicegate.control.hub import Hub
 from sluicegate.control.ledger import Ledger, read_revisions
@@ -56,6 +57,7 @@ class RulesService:
         self.lists = Lists(self.ledger)
         self.pauses = Pauses(self.ledger, self.rulesets)
         self.rollouts = Rollouts(self.ledger, self.rulesets)
+        self.counters = Counters(self.ledger)
         self.tokens = Tokens(self.ledger)
         self.audit = Audit(self.ledger)
         self.nodes = Nodes(self.ledger, self.lists)

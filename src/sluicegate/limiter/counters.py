@@ -19,7 +19,7 @@ from sluicegate.rules.match import EVERY_PATH, see
 from sluicegate.rules.model import Rule
 from sluicegate.stores.base import Charge, Counter
 
-__all__ = ["CounterState", "SubjectOfRule", "Target", "charges_of", "described", "name_in_file"]
+__all__ = ["CounterState", "SubjectOfRule", "Target", "charges_of", "described", "facts_in", "name_in_file"]
 
 
 class SubjectOfRule(NamedTuple):
@@ -148,7 +148,7 @@ def _of_subject(live: Live, target: SubjectOfRule) -> tuple[list[Charge], Facts]
     subject = target.subject
     if not subject or len(subject) > KEY_CHARS_MAX:
         raise InvalidRequest("subject", f"want 1 to {KEY_CHARS_MAX} characters, got {len(subject)}")
-    facts = _facts_in(subject, target.tier)
+    facts = facts_in(subject, target.tier)
     tier = live.engine.plan(facts, peek=True, by_rules=True).tier
     if target.tier is not None and tier != target.tier:
         raise InvalidRequest("tier", f"there is no tier {target.tier!r:.100}")
@@ -169,7 +169,7 @@ def _rules_named(live: Live, rule: str) -> list[CompiledRule]:
     return named
 
 
-def _facts_in(subject: str, tier: str | None) -> Facts:
+def facts_in(subject: str, tier: str | None = None) -> Facts:
     """What a subject says of its client."""
     known: dict[str, str] = {}
     for part in subject.split("|"):

@@ -16,6 +16,7 @@ from sluicegate.control.errors import ControlError, Fault
 from sluicegate.control.http.access import Access, LocalAccess
 from sluicegate.control.http.context import Context
 from sluicegate.control.http.counters import COUNTERS
+from sluicegate.control.http.counters import COUNTERS
 from sluicegate.control.http.edge import Edge
 from sluicegate.control.http.feed import FEED
 from sluicegate.control.http.health import HEALTH

@@ -57,6 +57,12 @@ class _Collector(Collector):
         yield _gauge("watch_failing", "1 while the background fails.", int(watch.error is not None))
         yield _gauge("listening", "1 while PostgreSQL tells of changes.", int(watch.listening))
         yield _counter("publish_failures", "Pushes that failed.", service.ledger.publish_failures)
+        operations = CounterMetricFamily(
+            "sluicegate_control_counter_operations", "Times counters of nodes were asked about.", labels=["operation"]
+        )
+        for operation, times in service.counters.operations.items():
+            operations.add_metric([operation], times)
+        yield operations
         yield _counter("rollouts_rolled_back", "Rollouts undone by their guard.", service.rollouts.rolled_back)
 
 

@@ -1,0 +1,200 @@
+"""Counters of the nodes, operated from the rules service: read, granted, reset, refunded, and a request explained.
+
+Where the nodes share a store the service asks it itself, by the rules that nodes decide by. Where they do not, it asks every node that
+lives. A change is audited in the transaction in which it is made, and raises the epoch, at which all nodes drop what they keep of counters beside
+their store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from sluicegate.control.errors import Conflict, Fault, Invalid, NotFound, Unavailable
+from sluicegate.control.ledger import Ledger
+from sluicegate.control.model import Actor, Role
+
+__all__ = ["CounterChange", "Counters", "CountersAnswer", "NodeAnswer", "NodeCounters", "Operation", "Reach"]
+
+Operation: TypeAlias = Literal["read", "grant", "reset", "refund", "explain"]
+
+Question: TypeAlias = dict[str, Any]
+"""The body of such a request, as a node takes it at ``/v1/counters/...``, ``/v1/refund`` and ``/v1/explain``."""
+
+
+class NodeAnswer(msgspec.Struct, frozen=True):
+    """What one node, or the store (``node`` ""), said. ``status`` as of HTTP; 0: it did not answer. ``error``: why, "" where it did what was asked."""
+
+    node: str
+    status: int
+    answer: dict[str, Any] = {}
+    error: str = ""
+    pointer: str = ""
+
+
+class Reach(Protocol):
+    """A way to counters. Raises nothing: what goes wrong is in the answers."""
+
+    async def ask(self, operation: Operation, question: Question) -> Sequence[NodeAnswer]:
+        """What each place where such counters are says, within a few seconds; empty where there is none."""
+        ...
+
+
+class NodeCounters(msgspec.Struct, frozen=True):
+    """The counters at one node; ``node`` "": in the store that all share. ``reset``: how many were forgotten. ``error`` "": it answered."""
+
+    node: str
+    counters: list[dict[str, Any]] = []
+    reset: int = 0
+    error: str = ""
+
+
+class CountersAnswer(msgspec.Struct, frozen=True):
+    """``shared``: the nodes have their counters in one store. ``changed``: a counter was, somewhere."""
+
+    shared: bool
+    nodes: list[NodeCounters]
+    changed: bool = False
+
+
+class CounterChange(msgspec.Struct, frozen=True):
+    """What is to be done. ``question``: which counters, and how many tokens."""
+
+    operation: Literal["grant", "reset"]
+    question: Question
+
+    @property
+    def resource(self) -> str:
+        """Which counters, for the audit trail."""
+        rule, subject = self.question.get("rule"), self.question.get("subject")
+        if subject is not None:
+            return f"counter:{rule}:{subject}"
+        facts = ",".join(f"{name}={value}" for name, value in sorted(self.question.get("facts", {}).items()))
+        return f"counters:{facts}" if rule is None else f"counter:{rule}:{facts}"
+
+
+_RESOURCE_CHARS: Final = 512
+_OK, _BAD, _UNKNOWN = 200, 400, 404
+
+
+class Counters:
+    """``store``: a way to the store that nodes share; None: there is none. ``nodes``: a way to every node; None: they cannot be asked."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.store: Reach | None = None
+        self.nodes: Reach | None = None
+        self.operations: dict[str, int] = dict.fromkeys(("read", "grant", "reset", "refund", "explain"), 0)
+        self._ledger = ledger
+
+    async def read(self, actor: Actor, question: Question) -> CountersAnswer:
+        """How counters stand, at every place. Needs the role viewer."""
+        self._ledger.allow(actor, Role.VIEWER)
+        return self._told(await self._ask("read", question))
+
+    async def change(
+        self, actor: Actor, wanted: CounterChange, *, reason: str = "", validate_only: bool = False
+    ) -> CountersAnswer:
+        """Grant or reset. Needs the role editor. With ``validate_only`` the answer is how the counters stand.
+
+        A node that does not answer is told with its error; where none does, Unavailable is raised.
+        """
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        operation, resource = wanted.operation, wanted.resource[:_RESOURCE_CHARS]
+        begun = self._ledger.change(actor, Role.EDITOR, f"counters.{operation}", resource, **options)
+        async with begun as change:
+            which = {name: value for name, value in wanted.question.items() if name != "tokens"}
+            before = self._told(await self._ask("read", which))
+            if validate_only:
+                return before
+            after = self._told(await self._ask(operation, wanted.question))
+            await change.touch("epoch")
+            change.record(
+                {"wanted": wanted.question, "before": _for_audit(before.nodes), "after": _for_audit(after.nodes)}
+            )
+        given = (state["given"] for each in after.nodes for state in each.counters)
+        return CountersAnswer(after.shared, after.nodes, changed=any(given) or any(each.reset for each in after.nodes))
+
+    async def refund(
+        self, actor: Actor, decision_id: str, *, reason: str = "", validate_only: bool = False
+    ) -> dict[str, Any]:
+        """Give back what a decision charged, wherever its receipt is: ``{"node": NAME, "refunded": COUNTERS}``. Needs the role editor.
+
+        Raises NotFound where no node that answers knows it, Conflict where nodes cannot be asked.
+        """
+        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
+        begun = self._ledger.change(actor, Role.EDITOR, "counters.refund", f"decision:{decision_id:.64}", **options)
+        async with begun as change:
+            if self.nodes is None:
+                raise Conflict(
+                    "receipts are kept by the nodes, and this service cannot ask them: give it their API token"
+                )
+            if validate_only:
+                return {"node": "", "refunded": 0}
+            self.operations["refund"] += 1
+            answers = await self.nodes.ask("refund", {"decision_id": decision_id})
+            found = next((each for each in answers if each.status == _OK), None)
+            if found is None:
+                failed = [each for each in answers if each.status not in (_OK, _UNKNOWN)]
+                if failed:
+                    raise Unavailable(f"{len(failed)} of {len(answers)} nodes did not answer: {failed[0].error}")
+                raise NotFound("receipt", f"{decision_id:.64}")
+            told = {"node": found.node, "refunded": found.answer.get("refunded", 0)}
+            await change.touch("epoch")
+            change.record(told)
+        return told
+
+    async def explain(self, actor: Actor, question: Question) -> dict[str, Any]:
+        """Why a request would be decided as it is now: ``{"nodes": [{"node", "error", "explanation"}]}``. Needs the role viewer."""
+        self._ledger.allow(actor, Role.VIEWER)
+        answers = await self._ask("explain", question)
+        return {
+            "nodes": [
+                {"node": each.node, "error": each.error, "explanation": each.answer if each.status == _OK else None}
+                for each in answers
+            ]
+        }
+
+    async def _ask(self, operation: Operation, question: Question) -> Sequence[NodeAnswer]:
+        """The answers, of which one at least is good. Raises Invalid, Conflict and Unavailable."""
+        reach = self.store or self.nodes
+        if reach is None:
+            raise Conflict(
+                "this service reaches no counters: give it the store that nodes share (--store), or their API token (--node-api-token)"
+            )
+        self.operations[operation] += 1
+        answers = await reach.ask(operation, question)
+        if any(each.status == _OK for each in answers):
+            return answers
+        bad = next((each for each in answers if each.status == _BAD), None)
+        if bad is not None:
+            raise Invalid([Fault(bad.error, bad.pointer)])
+        if not answers:
+            raise Conflict("no node is alive that says where it can be asked")
+        raise Unavailable(f"no counter was reached: {answers[0].error}")
+
+    def _told(self, answers: Sequence[NodeAnswer]) -> CountersAnswer:
+        return CountersAnswer(
+            self.store is not None,
+            [
+                NodeCounters(each.node, each.answer.get("counters", []), each.answer.get("reset", 0), each.error)
+                for each in answers
+            ],
+        )
+
+
+def _for_audit(nodes: Sequence[NodeCounters]) -> list[dict[str, Any]]:
+    """What is worth keeping for ever: whose counters, and how much was used."""
+    return [
+        {
+            "node": each.node,
+            "error": each.error,
+            "reset": each.reset,
+            "counters": [
+                {name: state.get(name) for name in ("counter", "subject", "used", "limit", "given")}
+                for state in each.counters
+            ],
+        }
+        for each in nodes
+    ]

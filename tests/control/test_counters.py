@@ -1,0 +1,238 @@
+"""Counters of the nodes, operated from the rules service."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from sluicegate.clock import ManualClock
+from sluicegate.control.counters import CounterChange, NodeAnswer
+from sluicegate.control.errors import Conflict, Invalid, NotAllowed, NotFound, Unavailable
+from sluicegate.control.model import Actor
+from sluicegate.control.service import RulesService
+from sluicegate.control.shared_counters import SharedCounters
+from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.document import load_document
+from sluicegate.stores.memory import MemoryStore
+from sluicegate.testing.flaky import FlakyStore
+
+DOCUMENT = {
+    "version": 1,
+    "rules": [
+        {
+            "name": "login",
+            "match": {"path": "/login"},
+            "per": ["user"],
+            "quota": "5/minute",
+            "algorithm": "fixed_window",
+        },
+        {"name": "api", "per": ["user"], "quota": "100/hour"},
+    ],
+}
+FACTS = {"method": "POST", "path": "/login", "user": "8123", "ip": "203.0.113.9"}
+LOGIN = {"rule": "login", "subject": "user:8123"}
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> FlakyStore:
+    """What the nodes share."""
+    return FlakyStore(MemoryStore(clock))
+
+
+@pytest.fixture
+async def with_rules(service: RulesService, admin: Actor, clock: ManualClock, store: FlakyStore) -> RulesService:
+    """A service with rules, that reaches the store of the nodes."""
+    await service.rulesets.put_ruleset(admin, DOCUMENT, expect=0)
+    service.counters.store = SharedCounters(store, service.ledger.database, service.snapshot, clock)
+    return service
+
+
+@pytest.fixture
+def node(clock: ManualClock, store: FlakyStore) -> Limiter:
+    """A node that decides by the same rules on the same store."""
+    return Limiter.from_rules(load_document(DOCUMENT, "test", 1), store, clock)
+
+
+def states(answer: Any) -> dict[str, int]:
+    (node,) = answer.nodes
+    return {state["counter"]: state["used"] for state in node.counters}
+
+
+async def last_audit(service: RulesService, viewer: Actor) -> Any:
+    return (await service.audit.page(viewer, page_size=1)).items[0]
+
+
+async def test_read_shows_what_nodes_charged(with_rules: RulesService, viewer: Actor, node: Limiter) -> None:
+    """The service sees the counters that a node has charged, under the same keys, and charges nothing."""
+    node.check(FACTS, 3)
+    for _ in range(2):
+        answer = await with_rules.counters.read(viewer, {"facts": FACTS})
+        assert answer.shared
+        assert states(answer) == {"login": 3, "api": 3}
+    assert states(await with_rules.counters.read(viewer, LOGIN)) == {"login": 3}
+
+
+async def test_a_grant_is_seen_by_the_node_and_in_the_audit(
+    with_rules: RulesService, editor: Actor, viewer: Actor, node: Limiter
+) -> None:
+    """A client that was refused passes after a grant; who gave what, and why, is in the audit trail; the epoch is raised."""
+    node.check(FACTS, 5)
+    assert not node.check(FACTS).allowed
+    epoch = (await with_rules.revisions()).epoch
+    wanted = CounterChange("grant", {**LOGIN, "tokens": 50})
+    answer = await with_rules.counters.change(editor, wanted, reason="ticket 12")
+    assert answer.changed
+    assert answer.nodes[0].counters[0]["given"] == 5
+    assert node.check(FACTS, 5).allowed
+    assert (await with_rules.revisions()).epoch == epoch + 1
+    row = await last_audit(with_rules, viewer)
+    assert (row.action, row.resource, row.reason) == ("counters.grant", "counter:login:user:8123", "ticket 12")
+    assert row.diff["before"][0]["counters"][0]["used"] == 5
+    assert row.diff["after"][0]["counters"][0] | {"used": 0, "given": 5} == row.diff["after"][0]["counters"][0]
+
+
+async def test_a_reset(with_rules: RulesService, editor: Actor, viewer: Actor, node: Limiter) -> None:
+    """A reset of a request's counters forgets them all; with validate_only it forgets none and leaves no trace."""
+    node.check(FACTS, 5)
+    before = await last_audit(with_rules, viewer)
+    wanted = CounterChange("reset", {"facts": FACTS})
+    answer = await with_rules.counters.change(editor, wanted, validate_only=True)
+    assert not answer.changed
+    assert states(answer) == {"login": 5, "api": 5}
+    assert await last_audit(with_rules, viewer) == before
+    answer = await with_rules.counters.change(editor, wanted)
+    assert answer.nodes[0].reset == 2
+    assert states(await with_rules.counters.read(viewer, {"facts": FACTS})) == {"login": 0, "api": 0}
+    assert (await last_audit(with_rules, viewer)).action == "counters.reset"
+
+
+async def test_a_viewer_may_only_look(with_rules: RulesService, viewer: Actor, node: Limiter) -> None:
+    """Who may not change is refused, nothing changes, and the attempt is in the audit trail."""
+    node.check(FACTS, 5)
+    with pytest.raises(NotAllowed):
+        await with_rules.counters.change(viewer, CounterChange("reset", LOGIN))
+    assert states(await with_rules.counters.read(viewer, LOGIN)) == {"login": 5}
+    assert (await last_audit(with_rules, viewer)).outcome == "refused"
+
+
+@pytest.mark.parametrize(
+    ("question", "pointer"),
+    [
+        ({}, "/facts"),
+        ({"rule": "login"}, "/facts"),
+        ({"rule": "nope", "subject": "x"}, "/rule"),
+        ({"facts": {"colour": "red"}}, "/facts/colour"),
+        ({"facts": {"user": 7}}, "/facts/user"),
+    ],
+)
+async def test_bad_questions(with_rules: RulesService, viewer: Actor, question: Any, pointer: str) -> None:
+    """What cannot be meant is refused with a pointer to it."""
+    with pytest.raises(Invalid) as found:
+        await with_rules.counters.read(viewer, question)
+    assert found.value.faults[0].pointer == pointer
+
+
+async def test_a_store_that_is_away(
+    with_rules: RulesService, editor: Actor, viewer: Actor, store: FlakyStore, node: Limiter
+) -> None:
+    """While the store is away nothing is claimed: Unavailable, no line of the audit trail, no new epoch."""
+    node.check(FACTS, 5)
+    before = await with_rules.revisions()
+    store.down = True
+    for call in (
+        with_rules.counters.read(viewer, LOGIN),
+        with_rules.counters.change(editor, CounterChange("reset", LOGIN)),
+    ):
+        with pytest.raises(Unavailable):
+            await call
+    store.down = False
+    assert await with_rules.revisions() == before
+    assert states(await with_rules.counters.read(viewer, LOGIN)) == {"login": 5}
+
+
+async def test_explain_knows_lists_and_subjects(
+    with_rules: RulesService, editor: Actor, viewer: Actor, node: Limiter
+) -> None:
+    """The explanation has the override of the client, and the network on the block list that its address is in."""
+    node.check(FACTS, 2)
+    await with_rules.subjects.put(editor, "user:8123", {"factor": "10x"})
+    question = {"facts": FACTS, "cost": 1}
+    told = (await with_rules.counters.explain(viewer, question))["nodes"][0]["explanation"]
+    assert told["decision"]["allowed"]
+    login = told["rules"][0]
+    assert login["override"]["factor"] == "10/1"
+    assert (login["counters"][0]["limit"], login["counters"][0]["used"]) == (50, 2)
+    await with_rules.lists.put(editor, "block", "ip", "203.0.113.0/24", source="waf")
+    told = (await with_rules.counters.explain(viewer, question))["nodes"][0]["explanation"]
+    assert told["decision"]["rule"] == "block:ip"
+    assert "203.0.113.0/24" in told["rules"][0]["reason"]
+    await with_rules.pauses.pause(editor, "login")
+    told = (await with_rules.counters.explain(viewer, question))["nodes"][0]["explanation"]
+    assert [row["mode"] for row in told["rules"] if row["rule"] == "login"] == ["off"]
+
+
+class Nodes:
+    """Nodes that answer what they are told to."""
+
+    def __init__(self, *answers: NodeAnswer) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, Any]] = []
+
+    async def ask(self, operation: str, question: Any) -> Sequence[NodeAnswer]:
+        self.asked.append((operation, question))
+        return self.answers
+
+
+async def test_without_a_shared_store_every_node_is_asked(service: RulesService, editor: Actor) -> None:
+    """A reset reaches all nodes, and one that does not answer is named; the rest is done."""
+    nodes = Nodes(NodeAnswer("a", 200, {"reset": 1}), NodeAnswer("b", 0, error="no answer in 2 s"))
+    service.counters.nodes = nodes
+    answer = await service.counters.change(editor, CounterChange("reset", LOGIN))
+    assert not answer.shared
+    assert [(each.node, each.reset, each.error) for each in answer.nodes] == [
+        ("a", 1, ""),
+        ("b", 0, "no answer in 2 s"),
+    ]
+    assert nodes.asked == [("read", LOGIN), ("reset", LOGIN)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        ((), Conflict),
+        ((NodeAnswer("a", 0, error="refused"),), Unavailable),
+        ((NodeAnswer("a", 400, error="rule: there is no rule", pointer="/rule"),), Invalid),
+    ],
+)
+async def test_nodes_that_cannot_be_asked(
+    service: RulesService, editor: Actor, answers: tuple[NodeAnswer, ...], error: type[Exception]
+) -> None:
+    """Where no node does what is asked, nothing is claimed."""
+    service.counters.nodes = Nodes(*answers)
+    with pytest.raises(error):
+        await service.counters.change(editor, CounterChange("reset", LOGIN))
+    assert (await service.revisions()).epoch == 0
+
+
+async def test_no_way_to_counters(service: RulesService, viewer: Actor) -> None:
+    """A service that was told of neither store nor nodes says so."""
+    with pytest.raises(Conflict, match="--store"):
+        await service.counters.read(viewer, LOGIN)
+
+
+async def test_a_refund_finds_the_node_that_has_the_receipt(
+    service: RulesService, editor: Actor, viewer: Actor
+) -> None:
+    """Of all nodes the one that gave the receipt takes it; none: NotFound; one that is silent: nobody knows."""
+    unknown = NodeAnswer("a", 404, error="no such receipt")
+    service.counters.nodes = Nodes(unknown, NodeAnswer("b", 200, {"refunded": 2}))
+    assert await service.counters.refund(editor, "d1") == {"node": "b", "refunded": 2}
+    assert (await last_audit(service, viewer)).diff == {"node": "b", "refunded": 2}
+    service.counters.nodes = Nodes(unknown)
+    with pytest.raises(NotFound):
+        await service.counters.refund(editor, "d1")
+    service.counters.nodes = Nodes(unknown, NodeAnswer("b", 0, error="no answer"))
+    with pytest.raises(Unavailable):
+        await service.counters.refund(editor, "d1")
