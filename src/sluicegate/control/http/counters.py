@@ -94,14 +94,14 @@ _REFUSALS: Final = (409,)
 
 
 @COUNTERS.add("POST", "/v1/counters/read", answer=CountersAnswer, body=WhichCounters, refusals=_REFUSALS)
-async def read_counters(request: Request, actor: Viewer, context: Shared) -> Response:
+async def _read_counters(request: Request, actor: Viewer, context: Shared) -> Response:
     """How counters stand. Charges nothing."""
     body = converted(await read_data(request), WhichCounters)
     return ok(await context.service.counters.read(actor, _question(body)))
 
 
 @COUNTERS.add("POST", "/v1/counters/grant", answer=CountersAnswer, body=GrantOfTokens, refusals=_REFUSALS)
-async def grant_tokens(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _grant_tokens(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
     """Give back some of what counters have used, never more than that; `given` says how much."""
     body = converted(await read_data(request), GrantOfTokens)
     if not 1 <= body.tokens <= CAPACITY_MAX:
@@ -111,7 +111,7 @@ async def grant_tokens(request: Request, actor: Writer, context: Shared, how: Wr
 
 
 @COUNTERS.add("POST", "/v1/counters/reset", answer=CountersAnswer, body=ResetOfCounters, refusals=_REFUSALS)
-async def reset_counters(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _reset_counters(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
     """Forget counters: they begin anew."""
     body = converted(await read_data(request), ResetOfCounters)
     change = CounterChange("reset", _question(body))
@@ -119,7 +119,7 @@ async def reset_counters(request: Request, actor: Writer, context: Shared, how: 
 
 
 @COUNTERS.add("POST", "/v1/counters/refund", answer=RefundAnswer, body=RefundOfDecision, refusals=(404, 409))
-async def refund_decision(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _refund_decision(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
     """Give back what a decision charged, by its id; good once, for an hour."""
     body = converted(await read_data(request), RefundOfDecision)
     told = await context.service.counters.refund(actor, body.decision_id, **how.because(body.reason))
@@ -127,7 +127,7 @@ async def refund_decision(request: Request, actor: Writer, context: Shared, how:
 
 
 @COUNTERS.add("POST", "/v1/explain", answer=ExplainAnswer, body=RequestToExplain, refusals=_REFUSALS)
-async def explain_request(request: Request, actor: Viewer, context: Shared) -> Response:
+async def _explain_request(request: Request, actor: Viewer, context: Shared) -> Response:
     """Why a request would be decided as it is now: every rule, how its counters stand, the verdict. Charges nothing."""
     body = converted(await read_data(request), RequestToExplain)
     told = await context.service.counters.explain(actor, {"facts": body.facts, "cost": body.cost})

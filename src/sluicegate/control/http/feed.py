@@ -34,7 +34,7 @@ Cursor = Annotated[str, Query(description="`cursor` of the page before.")]
 
 
 @FEED.add("GET", "/v1/feed/revisions", answer=Revisions, refusals=(304,), tagged=True)
-async def get_revisions(
+async def _get_revisions(
     request: Request,
     _actor: Node,
     context: Shared,
@@ -55,26 +55,26 @@ async def get_revisions(
 
 
 @FEED.add("GET", "/v1/feed/snapshot", answer=Snapshot, refusals=(304,), tagged=True)
-async def get_snapshot(request: Request, _actor: Node, context: Shared) -> Response:
+async def _get_snapshot(request: Request, _actor: Node, context: Shared) -> Response:
     """Rules, rollout and pauses of one moment."""
     snapshot = await context.service.snapshot()
     return _tagged(request, snapshot, snapshot.revisions.etag)
 
 
 @FEED.add("GET", "/v1/feed/lists", answer=ListChanges)
-async def get_list_changes(_actor: Node, context: Shared, since: Since = 0, cursor: Cursor = "") -> Response:
+async def _get_list_changes(_actor: Node, context: Shared, since: Since = 0, cursor: Cursor = "") -> Response:
     """What has changed in the lists since a revision."""
     return ok(await context.service.lists.changes(since, cursor))
 
 
 @FEED.add("GET", "/v1/feed/subjects", answer=SubjectChanges)
-async def get_subject_changes(_actor: Node, context: Shared, since: Since = 0, cursor: Cursor = "") -> Response:
+async def _get_subject_changes(_actor: Node, context: Shared, since: Since = 0, cursor: Cursor = "") -> Response:
     """What has changed in the subjects since a revision."""
     return ok(await context.service.subjects.changes(since, cursor))
 
 
 @FEED.add("POST", "/v1/feed/report", answer=ReportAnswer, body=NodeReport)
-async def report(request: Request, actor: Node, context: Shared) -> Response:
+async def _report(request: Request, actor: Node, context: Shared) -> Response:
     """What a node says of itself. Counts may be forgotten by the node once this is answered."""
     media_type(request, JSON)
     content = await read_body(request, REPORT_BODY_BYTES_MAX)

@@ -18,7 +18,7 @@ HEALTH: Final = Operations("health", open=True)
 
 
 @HEALTH.add("GET", "/livez", answer=Health)
-async def livez() -> Response:
+async def _livez() -> Response:
     """The process answers."""
     return ok(Health("live"))
 
@@ -40,18 +40,18 @@ _UNREADY: Final = {"application/json": {"schema": ref(Health)}}
 
 
 @HEALTH.add("GET", "/readyz", answer=Health, unready=_UNREADY)
-async def readyz(context: Shared) -> Response:
+async def _readyz(context: Shared) -> Response:
     """The database answers, and the process is not about to end."""
     return await _ready(context)
 
 
 @HEALTH.add("GET", "/healthz", answer=Health, unready=_UNREADY)
-async def healthz(context: Shared) -> Response:
+async def _healthz(context: Shared) -> Response:
     """The same as `/readyz`."""
     return await _ready(context)
 
 
 @HEALTH.add("GET", "/metrics", answer={"text/plain": {"schema": {"type": "string"}}})
-async def metrics(context: Shared) -> Response:
+async def _metrics(context: Shared) -> Response:
     """Numbers for Prometheus."""
     return Response(exposition(context), media_type=None, headers={"Content-Type": CONTENT_TYPE})

@@ -42,7 +42,7 @@ _WRITES: Final = (409, 412, 428)
 
 
 @LISTS.add("GET", "/v1/lists", answer=ListsAnswer)
-async def list_lists(_actor: Viewer, context: Shared) -> Response:
+async def _list_lists(_actor: Viewer, context: Shared) -> Response:
     """How many entries both lists have, by their sources."""
     allow, block = await _summary(context.service, "allow"), await _summary(context.service, "block")
     return ok(ListsAnswer(allow, block))
@@ -54,7 +54,7 @@ async def _summary(service: RulesService, name: ListName) -> ListSummary:
 
 
 @LISTS.add("GET", "/v1/lists/{list}", answer=EntriesPage)
-async def list_entries(
+async def _list_entries(
     name: List,
     _actor: Viewer,
     context: Shared,
@@ -70,7 +70,7 @@ async def list_entries(
 @LISTS.add(
     "POST", "/v1/lists/{list}", answer=ListRow, status=201, also=(200,), body=NewEntry, refusals=(409,), tagged=True
 )
-async def create_entry(request: Request, name: List, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _create_entry(request: Request, name: List, actor: Writer, context: Shared, how: Writing) -> Response:
     """Put somebody on a list who is not there yet; 200 where it was only tried."""
     body = converted(await read_data(request), NewEntry)
     settings = EntrySettings(body.expires_us, body.expires_s, body.source, body.reason)
@@ -81,7 +81,7 @@ async def create_entry(request: Request, name: List, actor: Writer, context: Sha
 
 
 @LISTS.add("GET", _ENTRY, answer=ListRow, refusals=(304, 404), tagged=True)
-async def get_entry(request: Request, name: List, kind: Kind, value: str, _actor: Viewer, context: Shared) -> Response:
+async def _get_entry(request: Request, name: List, kind: Kind, value: str, _actor: Viewer, context: Shared) -> Response:
     """One entry, by any spelling of its value."""
     row = await context.service.lists.get((name, kind, value))
     tag = etag(row.revision)
@@ -89,7 +89,7 @@ async def get_entry(request: Request, name: List, kind: Kind, value: str, _actor
 
 
 @LISTS.add("PUT", _ENTRY, answer=ListRow, body=EntrySettings, refusals=_WRITES, tagged=True)
-async def put_entry(
+async def _put_entry(
     request: Request, name: List, kind: Kind, value: str, actor: Writer, context: Shared, how: Writing, expect: Expected
 ) -> Response:
     """Put somebody on a list, or change the entry. A new one needs no `If-Match`; one that is there does."""
@@ -118,7 +118,7 @@ async def _put(
 
 
 @LISTS.add("DELETE", _ENTRY, answer={}, status=204, refusals=(404, *_WRITES))
-async def delete_entry(
+async def _delete_entry(
     name: List, kind: Kind, value: str, actor: Writer, context: Shared, how: Writing, expect: Expected
 ) -> Response:
     """Take somebody off a list."""
@@ -135,7 +135,7 @@ async def delete_entry(
     media={_TEXT: {"type": "string"}, _NDJSON: {"type": "string"}},
     refusals=(409,),
 )
-async def import_entries(
+async def _import_entries(
     request: Request,
     name: List,
     actor: Writer,
@@ -178,6 +178,6 @@ async def _feed(request: Request) -> AsyncIterator[bytes]:
 
 
 @LISTS.add("DELETE", "/v1/lists/{list}/sources/{source:path}", answer=Removed, refusals=(409,))
-async def delete_source(name: List, source: Source, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _delete_source(name: List, source: Source, actor: Writer, context: Shared, how: Writing) -> Response:
     """Remove all entries of a feed."""
     return ok(Removed(await context.service.lists.remove_source(actor, name, source, **how.because(None))))

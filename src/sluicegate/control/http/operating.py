@@ -27,7 +27,7 @@ TokenNumber = Annotated[int, Path(alias="token", ge=1, description="Its number."
 
 
 @OPERATING.add("GET", "/v1/audit", answer=AuditPage)
-async def list_audit(
+async def _list_audit(
     actor: Viewer,
     context: Shared,
     page: Page,
@@ -44,7 +44,7 @@ async def list_audit(
 
 
 @OPERATING.add("GET", "/v1/audit/verify", answer=AuditVerdict)
-async def verify_audit(
+async def _verify_audit(
     actor: Viewer,
     context: Shared,
     head: Annotated[str, Query(description="`ID:HASH` noted elsewhere, which must be in the trail.")] = "",
@@ -54,7 +54,7 @@ async def verify_audit(
 
 
 @OPERATING.add("GET", "/v1/audit/export", answer={_NDJSON: {"schema": {"type": "string"}}})
-async def export_audit(
+async def _export_audit(
     actor: Admin,
     context: Shared,
     after: Annotated[int, Query(ge=0, lt=2**63, description="Only lines above this number.")] = 0,
@@ -78,14 +78,14 @@ async def _lines(first: AuditRow | None, rows: AsyncIterator[AuditRow]) -> Async
 
 
 @OPERATING.add("GET", "/v1/tokens", answer=TokensPage)
-async def list_tokens(actor: Admin, context: Shared, page: Page) -> Response:
+async def _list_tokens(actor: Admin, context: Shared, page: Page) -> Response:
     """Tokens, the newest first, without their texts."""
     found = await context.service.tokens.page(actor, **page.asked)
     return ok(TokensPage(found.items, found.next_token))
 
 
 @OPERATING.add("POST", "/v1/tokens", answer=NewTokenAnswer, status=201, also=(200,), body=NewToken, refusals=(409,))
-async def create_token(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _create_token(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
     """Make a token. Its text is in this answer and nowhere else.
 
     200, without a text, where it was only tried.
@@ -101,33 +101,33 @@ async def create_token(request: Request, actor: Writer, context: Shared, how: Wr
 
 
 @OPERATING.add("GET", "/v1/tokens/{token}", answer=TokenRow, refusals=(404,))
-async def get_token(token: TokenNumber, actor: Admin, context: Shared) -> Response:
+async def _get_token(token: TokenNumber, actor: Admin, context: Shared) -> Response:
     """One token, without its text."""
     return ok(await context.service.tokens.get(actor, token))
 
 
 @OPERATING.add("DELETE", "/v1/tokens/{token}", answer=TokenRow, refusals=(404, 409))
-async def revoke_token(token: TokenNumber, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _revoke_token(token: TokenNumber, actor: Writer, context: Shared, how: Writing) -> Response:
     """Revoke a token, at once. The last one of an admin cannot be."""
     return ok(await context.service.tokens.revoke(actor, token, **how.because(None)))
 
 
 @OPERATING.add("GET", "/v1/nodes", answer=NodesPage)
-async def list_nodes(_actor: Viewer, context: Shared, page: Page) -> Response:
+async def _list_nodes(_actor: Viewer, context: Shared, page: Page) -> Response:
     """Nodes by their names: what each decides by, and how far it is behind."""
     found = await context.service.nodes.page(**page.asked)
     return ok(NodesPage(found.items, found.next_token))
 
 
 @OPERATING.add("DELETE", "/v1/nodes/{node:path}", answer={}, status=204, refusals=(404,))
-async def forget_node(node: str, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _forget_node(node: str, actor: Writer, context: Shared, how: Writing) -> Response:
     """Forget a node. One that lives is back with its next report."""
     await context.service.nodes.forget(actor, node, **how.because(None))
     return Response(status_code=204)
 
 
 @OPERATING.add("POST", "/v1/adopt", answer=Revisions, body=Reason, body_required=False)
-async def adopt(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _adopt(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
     """Begin a new life of a database that was set back: nodes take what it says, whatever they had."""
     options = how.because((await read_object(request, Reason)).reason)
     return ok(await context.service.adopt(actor, **options))

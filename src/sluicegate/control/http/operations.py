@@ -93,7 +93,7 @@ class Operations:
         tagged: bool = False,
         unready: Mapping[str, Any] | None = None,
     ) -> Callable[[Handler], Handler]:
-        """Declares the operation that is called as its handler.
+        """Declares the operation that is called as its handler, without the underscore before it.
 
         ``answer``: its type, or a content map. ``also``: statuses that answer the same, such as 200 beside 201. ``refusals``: besides
         those that all have. ``body``: its type, or the name of its schema; or ``media``: schemas by media type. ``tagged``: has an ETag.
@@ -124,7 +124,7 @@ class Operations:
                 path,
                 handler,
                 methods=[method],
-                operation_id=handler.__name__,
+                operation_id=handler.__name__.removeprefix("_"),
                 summary=" ".join(words[0].split()).rstrip("."),
                 description=" ".join(words[1].split()) if len(words) > 1 else "",
                 status_code=status,

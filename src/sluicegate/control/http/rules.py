@@ -60,7 +60,7 @@ async def _current(service: RulesService) -> Version:
 
 
 @RULES.add("GET", "/v1/rules", answer=RulesPage)
-async def list_rules(_actor: Viewer, context: Shared, page: Page) -> Response:
+async def _list_rules(_actor: Viewer, context: Shared, page: Page) -> Response:
     """Rules in their order.
 
     All pages are of the version of the first one, also where the rules change in between.
@@ -80,7 +80,9 @@ async def list_rules(_actor: Viewer, context: Shared, page: Page) -> Response:
 
 
 @RULES.add("POST", "/v1/rules", answer=Outcome, status=201, also=(200,), body="NewRule", refusals=(409,), tagged=True)
-async def create_rule(request: Request, actor: Writer, context: Shared, how: Writing, force: Force = False) -> Response:
+async def _create_rule(
+    request: Request, actor: Writer, context: Shared, how: Writing, force: Force = False
+) -> Response:
     """Make a rule, after all others.
 
     200 where it was only tried. A field `reason` beside those of the rule goes to the audit trail.
@@ -100,7 +102,7 @@ async def create_rule(request: Request, actor: Writer, context: Shared, how: Wri
     refusals=(304, 404),
     tagged=True,
 )
-async def get_rule(request: Request, name: str, _actor: Viewer, context: Shared) -> Response:
+async def _get_rule(request: Request, name: str, _actor: Viewer, context: Shared) -> Response:
     """One rule, as in a rules file."""
     version = await context.service.rulesets.current()
     if version is None:
@@ -118,7 +120,7 @@ async def get_rule(request: Request, name: str, _actor: Viewer, context: Shared)
     refusals=(404, *_WRITES),
     tagged=True,
 )
-async def put_rule(
+async def _put_rule(
     request: Request, name: str, actor: Writer, context: Shared, how: Writing, expect: Expected, force: Force = False
 ) -> Response:
     """Replace a rule in its place, or make a new one with `If-None-Match: *`.
@@ -142,7 +144,7 @@ async def put_rule(
     refusals=(404, *_WRITES),
     tagged=True,
 )
-async def patch_rule(
+async def _patch_rule(
     request: Request, name: str, actor: Writer, context: Shared, how: Writing, expect: Expected, force: Force = False
 ) -> Response:
     """Change fields of a rule.
@@ -157,7 +159,7 @@ async def patch_rule(
 
 
 @RULES.add("DELETE", "/v1/rules/{name}", answer=Outcome, refusals=(404, *_WRITES))
-async def delete_rule(
+async def _delete_rule(
     name: str, actor: Writer, context: Shared, how: Writing, expect: Expected, force: Force = False
 ) -> Response:
     """Delete a rule. The last one cannot be."""
@@ -169,14 +171,14 @@ async def delete_rule(
 @RULES.add(
     "GET", "/v1/ruleset", answer={"application/json": {"schema": ref("Ruleset")}}, refusals=(304, 404), tagged=True
 )
-async def get_ruleset(request: Request, _actor: Viewer, context: Shared) -> Response:
+async def _get_ruleset(request: Request, _actor: Viewer, context: Shared) -> Response:
     """All rules, tiers and settings: a rules file as JSON. The entity tag is that of the version."""
     version = await _current(context.service)
     return _shown(request, version.document, version.info.version)
 
 
 @RULES.add("PUT", "/v1/ruleset", answer=Outcome, body="PutRuleset", refusals=_WRITES, tagged=True)
-async def put_ruleset(
+async def _put_ruleset(
     request: Request,
     actor: Writer,
     context: Shared,
@@ -212,13 +214,13 @@ def _shown(request: Request, value: Any, revision: int) -> Response:
 
 
 @RULES.add("GET", "/v1/tiers", answer={"application/json": {"schema": ref("Tiers")}}, refusals=(304, 404), tagged=True)
-async def get_tiers(request: Request, _actor: Viewer, context: Shared) -> Response:
+async def _get_tiers(request: Request, _actor: Viewer, context: Shared) -> Response:
     """The tiers; 404 where the rules declare none."""
     return await _part(request, context, "tiers", TIERS)
 
 
 @RULES.add("PUT", "/v1/tiers", answer=Outcome, body="PutTiers", refusals=_WRITES, tagged=True)
-async def put_tiers(
+async def _put_tiers(
     request: Request, actor: Writer, context: Shared, how: Writing, expect: Expected, force: Force = False
 ) -> Response:
     """Replace the tiers."""
@@ -229,7 +231,7 @@ async def put_tiers(
 
 
 @RULES.add("DELETE", "/v1/tiers", answer=Outcome, refusals=_WRITES)
-async def delete_tiers(
+async def _delete_tiers(
     actor: Writer, context: Shared, how: Writing, expect: Expected, force: Force = False
 ) -> Response:
     """Declare no tiers any more."""
@@ -240,13 +242,13 @@ async def delete_tiers(
 @RULES.add(
     "GET", "/v1/identity", answer={"application/json": {"schema": ref("Identity")}}, refusals=(304, 404), tagged=True
 )
-async def get_identity(request: Request, _actor: Viewer, context: Shared) -> Response:
+async def _get_identity(request: Request, _actor: Viewer, context: Shared) -> Response:
     """The identity settings; 404 where the rules have none, and the defaults apply."""
     return await _part(request, context, "identity", IDENTITY)
 
 
 @RULES.add("PUT", "/v1/identity", answer=Outcome, body="PutIdentity", refusals=_WRITES, tagged=True)
-async def put_identity(
+async def _put_identity(
     request: Request, actor: Writer, context: Shared, how: Writing, expect: Expected, force: Force = False
 ) -> Response:
     """Replace the identity settings."""
@@ -257,7 +259,7 @@ async def put_identity(
 
 
 @RULES.add("DELETE", "/v1/identity", answer=Outcome, refusals=_WRITES)
-async def delete_identity(
+async def _delete_identity(
     actor: Writer, context: Shared, how: Writing, expect: Expected, force: Force = False
 ) -> Response:
     """Go back to the default identity settings: nobody is believed."""

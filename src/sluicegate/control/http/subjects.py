@@ -25,7 +25,7 @@ _WRITES: Final = (409, 412, 428)
 
 
 @SUBJECTS.add("GET", "/v1/subjects", answer=SubjectsPage)
-async def list_subjects(
+async def _list_subjects(
     _actor: Viewer,
     context: Shared,
     page: Page,
@@ -37,7 +37,7 @@ async def list_subjects(
 
 
 @SUBJECTS.add("GET", _PATH, answer=SubjectRow, refusals=(304, 404), tagged=True)
-async def get_subject(request: Request, subject: str, _actor: Viewer, context: Shared) -> Response:
+async def _get_subject(request: Request, subject: str, _actor: Viewer, context: Shared) -> Response:
     """One subject, such as `user:8123`."""
     row = await context.service.subjects.get(subject)
     tag = etag(row.revision)
@@ -45,7 +45,7 @@ async def get_subject(request: Request, subject: str, _actor: Viewer, context: S
 
 
 @SUBJECTS.add("PUT", _PATH, answer=SubjectRow, body="PutSubject", refusals=_WRITES, tagged=True)
-async def put_subject(
+async def _put_subject(
     request: Request, subject: str, actor: Writer, context: Shared, how: Writing, expect: Expected
 ) -> Response:
     """Set the tier of a subject, or a factor of its limits, until a time or for good.
@@ -60,7 +60,7 @@ async def put_subject(
 
 
 @SUBJECTS.add("DELETE", _PATH, answer={}, status=204, refusals=(404, *_WRITES))
-async def delete_subject(subject: str, actor: Writer, context: Shared, how: Writing, expect: Expected) -> Response:
+async def _delete_subject(subject: str, actor: Writer, context: Shared, how: Writing, expect: Expected) -> Response:
     """Forget a subject."""
     with stated(expect, "subject", subject) as found:
         await context.service.subjects.remove(actor, subject, expect=found, **how.because(None))

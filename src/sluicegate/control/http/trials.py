@@ -28,7 +28,7 @@ _ENDS: Final = (404, 409)
 
 
 @PAUSES.add("GET", "/v1/pauses", answer=PausesPage)
-async def list_pauses(
+async def _list_pauses(
     _actor: Viewer,
     context: Shared,
     page: Page,
@@ -40,7 +40,7 @@ async def list_pauses(
 
 
 @PAUSES.add("POST", "/v1/pauses", answer=PauseRow, status=201, also=(200,), body=NewPause, refusals=_ENDS)
-async def pause(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _pause(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
     """Pause a rule, or all: the kill switch.
 
     In place of a pause of the same rule that holds. 200 where it was only tried.
@@ -54,13 +54,13 @@ async def pause(request: Request, actor: Writer, context: Shared, how: Writing) 
 
 
 @PAUSES.add("GET", "/v1/pauses/{pause}", answer=PauseRow, refusals=(404,))
-async def get_pause(number: Annotated[int, Path(alias="pause", ge=1)], _actor: Viewer, context: Shared) -> Response:
+async def _get_pause(number: Annotated[int, Path(alias="pause", ge=1)], _actor: Viewer, context: Shared) -> Response:
     """One pause."""
     return ok(await context.service.pauses.get(number))
 
 
 @PAUSES.add("DELETE", "/v1/pauses/{pause}", answer=PauseRow, refusals=_ENDS)
-async def resume(
+async def _resume(
     number: Annotated[int, Path(alias="pause", ge=1)], actor: Writer, context: Shared, how: Writing
 ) -> Response:
     """End a pause. It stays in the list of those that have ended."""
@@ -68,14 +68,14 @@ async def resume(
 
 
 @ROLLOUTS.add("GET", "/v1/rollouts", answer=RolloutsPage)
-async def list_rollouts(_actor: Viewer, context: Shared, page: Page) -> Response:
+async def _list_rollouts(_actor: Viewer, context: Shared, page: Page) -> Response:
     """Rollouts, the newest first."""
     found = await context.service.rollouts.page(**page.asked)
     return ok(RolloutsPage(found.items, found.next_token))
 
 
 @ROLLOUTS.add("POST", "/v1/rollouts", answer=RolloutRow, status=201, also=(200,), body="NewRollout", refusals=(409,))
-async def create_rollout(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _create_rollout(request: Request, actor: Writer, context: Shared, how: Writing) -> Response:
     """Try rules as a shadow, or on a share of the clients.
 
     200 where it was only tried.
@@ -89,7 +89,7 @@ async def create_rollout(request: Request, actor: Writer, context: Shared, how: 
 
 
 @ROLLOUTS.add("GET", "/v1/rollouts/{rollout}", answer=RolloutRow, refusals=(404,))
-async def get_rollout(rollout: Number, _actor: Viewer, context: Shared) -> Response:
+async def _get_rollout(rollout: Number, _actor: Viewer, context: Shared) -> Response:
     """One rollout, without its rules."""
     return ok(await context.service.rollouts.get(rollout))
 
@@ -100,20 +100,20 @@ async def get_rollout(rollout: Number, _actor: Viewer, context: Shared) -> Respo
     answer={"application/json": {"schema": ref("Ruleset")}},
     refusals=(404,),
 )
-async def get_candidate(rollout: Number, _actor: Viewer, context: Shared) -> Response:
+async def _get_candidate(rollout: Number, _actor: Viewer, context: Shared) -> Response:
     """The rules on trial: a rules file as JSON."""
     candidate: dict[str, Any] = await context.service.rollouts.candidate(rollout)
     return ok(candidate)
 
 
 @ROLLOUTS.add("GET", "/v1/rollouts/{rollout}/report", answer=RolloutReport, refusals=(404,))
-async def report_rollout(rollout: Number, _actor: Viewer, context: Shared) -> Response:
+async def _report_rollout(rollout: Number, _actor: Viewer, context: Shared) -> Response:
     """How a rollout does: what old and new rules did, and whom the new ones refuse most."""
     return ok(await context.service.rollouts.report(rollout))
 
 
 @ROLLOUTS.add("POST", "/v1/rollouts/{rollout}/advance", answer=RolloutRow, body=Share, refusals=_ENDS)
-async def advance_rollout(request: Request, rollout: Number, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _advance_rollout(request: Request, rollout: Number, actor: Writer, context: Shared, how: Writing) -> Response:
     """Go to another share of the clients, larger or smaller."""
     body = converted(await read_data(request), Share)
     return ok(await context.service.rollouts.advance(actor, rollout, body.basis_points, **how.because(body.reason)))
@@ -128,7 +128,7 @@ async def advance_rollout(request: Request, rollout: Number, actor: Writer, cont
     refusals=_ENDS,
     tagged=True,
 )
-async def promote_rollout(
+async def _promote_rollout(
     request: Request, rollout: Number, actor: Writer, context: Shared, how: Writing, force: Force = False
 ) -> Response:
     """Put the rules on trial into service for everybody."""
@@ -140,7 +140,7 @@ async def promote_rollout(
 @ROLLOUTS.add(
     "POST", "/v1/rollouts/{rollout}/abort", answer=RolloutRow, body=Reason, body_required=False, refusals=_ENDS
 )
-async def abort_rollout(request: Request, rollout: Number, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _abort_rollout(request: Request, rollout: Number, actor: Writer, context: Shared, how: Writing) -> Response:
     """End a rollout; all clients are back with the rules in service."""
     options = how.because((await read_object(request, Reason)).reason)
     return ok(await context.service.rollouts.abort(actor, rollout, **options))

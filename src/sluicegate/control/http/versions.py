@@ -26,20 +26,20 @@ Number = Annotated[int, Path(ge=1, description="The number of a version.")]
 
 
 @VERSIONS.add("GET", "/v1/versions", answer=VersionsPage)
-async def list_versions(_actor: Viewer, context: Shared, page: Page) -> Response:
+async def _list_versions(_actor: Viewer, context: Shared, page: Page) -> Response:
     """Versions of the rules, the newest first, without the rules themselves."""
     found = await context.service.rulesets.versions(**page.asked)
     return ok(VersionsPage(found.items, found.next_token))
 
 
 @VERSIONS.add("GET", "/v1/versions/{version}", answer=Version, refusals=(404,))
-async def get_version(version: Number, _actor: Viewer, context: Shared) -> Response:
+async def _get_version(version: Number, _actor: Viewer, context: Shared) -> Response:
     """A version with its rules."""
     return ok(await context.service.rulesets.version(version))
 
 
 @VERSIONS.add("GET", "/v1/versions/{old}/diff/{new}", answer=VersionDiff, refusals=(404,))
-async def diff_versions(old: Number, new: Number, _actor: Viewer, context: Shared) -> Response:
+async def _diff_versions(old: Number, new: Number, _actor: Viewer, context: Shared) -> Response:
     """What lies between two versions, in meaning and in text."""
     return ok(await context.service.rulesets.diff(old, new))
 
@@ -53,7 +53,7 @@ async def diff_versions(old: Number, new: Number, _actor: Viewer, context: Share
     refusals=(404, 409, 412, 428),
     tagged=True,
 )
-async def rollback(
+async def _rollback(
     request: Request,
     version: Number,
     actor: Writer,
