@@ -125,8 +125,10 @@ class FeedNode:
                 except FeedError as error:
                     errors.append(error)
         if standing.epoch_behind(wanted):
+            first = not standing.epoch[0]
             standing.epoch = (wanted.incarnation, wanted.epoch)
-            self.on_epoch()
+            if not first:
+                self.on_epoch()
         if changed:
             self._report_now.set()
         if errors:

@@ -72,6 +72,8 @@ class Feed:
             hints=_hints(settings.push, store),
             keep=self.kept.write_rules,
         )
+        # Counters were changed by hand: what is kept of them here, beside the store, is no longer true.
+        self.node.on_epoch = limiter.forget
 
     async def begin(self) -> None:
         """Return when there are rules to decide by. Raises ConfigurationError where there are none in ``wait_s``."""
