@@ -11,6 +11,7 @@ import httpx
 import pytest
 import uvicorn
 import websockets
+from fastapi import Depends, FastAPI
 from litestar import Litestar, get
 from litestar import Request as LitestarRequest
 from litestar.middleware import DefineMiddleware
@@ -22,6 +23,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from sluicegate.doors.asgi import RateLimitMiddleware, limit
+from sluicegate.doors.fastapi import limit as dependency
 from sluicegate.errors import RateLimited
 from sluicegate.limiter.limiter import Limiter
 
@@ -286,3 +288,39 @@ async def test_sockets_of_quart(
     assert [message["type"] for message in second] == [*(["websocket.accept"] * accepts), "websocket.close"]
     assert second[-1]["code"] == 1008
     assert [record for record in caplog.records if record.name == "quart_app"] == []
+
+
+@pytest.mark.parametrize(
+    "framework", ["starlette", "fastapi", "fastapi dependency", "litestar inside", "litestar around"]
+)
+async def test_refusals_do_not_fill_the_log(
+    by_quota: Make, ask: Ask, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], framework: str
+) -> None:
+    """A refusal beside a route is logged by nobody, as often as it may happen: clients cannot fill a disk with it."""
+
+    @limit("1/minute", name="page")
+    async def page(request: Request) -> Response:
+        return Response("page")
+
+    @get("/")
+    @limit("1/minute", name="page")
+    async def handler() -> str:
+        return "page"
+
+    quota = by_quota("9/minute")
+    if framework == "starlette":
+        app: Any = RateLimitMiddleware(Starlette(routes=[Route("/", page)]), quota)
+    elif framework == "litestar inside":
+        app = Litestar([handler], middleware=[DefineMiddleware(RateLimitMiddleware, limiter=quota)])
+    elif framework == "litestar around":
+        app = RateLimitMiddleware(Litestar([handler]), quota)
+    else:
+        app = FastAPI()
+        if framework == "fastapi":
+            app.get("/")(page)
+        else:
+            app.get("/", dependencies=[Depends(dependency("1/minute"))])(lambda: "page")
+        app.add_middleware(RateLimitMiddleware, limiter=quota)
+    assert [(await ask(app)).status_code for _ in range(4)] == [200, 429, 429, 429]
+    assert [record for record in caplog.records if record.name != "httpx"] == []
+    assert "Traceback" not in capfd.readouterr().err

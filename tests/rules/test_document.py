@@ -162,6 +162,8 @@ def test_canonical_text_does_not_know_the_order_of_keys():
 
 def test_documents_have_rules():
     """A document is for servers: without rules it is refused, whatever else it says."""
-    ruleset, problems = check_document({"version": 1, "identity": {"trusted_peers": ["10.0.0.0/8"]}, "rules": []}, "doc")
+    ruleset, problems = check_document(
+        {"version": 1, "identity": {"trusted_peers": ["10.0.0.0/8"]}, "rules": []}, "doc"
+    )
     assert ruleset is None
     assert [(pointer_of(problem), problem.severity) for problem in problems] == [("/rules", "error")]

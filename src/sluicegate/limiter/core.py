@@ -90,9 +90,10 @@ class Core(Locked):
     def tell_outages(self, told: Callable[[StoreError | None], None]) -> None:
         """Have ``told`` called with the error of each call of the store that fails, and with None by the first answered after that.
 
-        It is called in the middle of a decision, from any thread: it must not wait and must not raise. One at a time: the last that was given.
+        It is called in the middle of a decision, from any thread: it must not wait and must not raise.
         """
-        self._outage.told = told
+        with self._lock:
+            self._outage.told += (told,)
 
     # ------------------------------------------------------------------ inside
 

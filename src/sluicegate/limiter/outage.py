@@ -66,7 +66,7 @@ class Outage(Locked):
         self.active = False
         self.since_us = 0
         self.forgotten = 0
-        self.told: Callable[[StoreError | None], None] | None = None
+        self.told: tuple[Callable[[StoreError | None], None], ...] = ()
         """Called after each failure with the error, and with None by the first answer after one."""
 
     def __len__(self) -> int:
@@ -99,8 +99,8 @@ class Outage(Locked):
             self.active = True
             self._answered = False
             self._failed_us = now_us
-        if self.told is not None:
-            self.told(error)
+        for told in self.told:
+            told(error)
 
     def answered(self) -> None:
         """A call of the store was answered. To be told while ``active`` only."""
@@ -110,8 +110,8 @@ class Outage(Locked):
             self._tidy(now_us)
             if not self._touched and now_us - self._failed_us > FALLBACK_GAP_US:
                 self.active = False
-        if back and self.told is not None:
-            self.told(None)
+        for told in self.told if back else ():
+            told(None)
 
     def nodes(self, known: int) -> int:
         """The number of nodes to divide by: the most that was known since the outage began.

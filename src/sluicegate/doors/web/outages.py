@@ -88,8 +88,10 @@ def tell_outages(base: Limiter, limiter: Limiter | None = None) -> None:
     news = _known.get(base)
     if news is None:
         news = _known.setdefault(base, OutageNews(f"the store {base.store!r}", base.clock))
-    news.follow(limiter or base)
-    if limiter is None and isinstance(base.store, FleetStore):
+        news.follow(base)
+    if limiter is not None:
+        news.follow(limiter)
+    elif isinstance(base.store, FleetStore):
         down = [server for server in base.store.health() if server.state in ("down", "failing")]
         if down:
             news.failed(f"{down[0].address}: {down[0].error}", base.ruleset.rules)
