@@ -139,6 +139,7 @@ async def test_a_slow_service(fake, make_node, until):
         slowest = max(slowest, time.perf_counter() - began)
         await asyncio.sleep(0.001)
     assert slowest < 0.2
+    await until(lambda: node.feed.kept.read_rules().rules.version == 2)
     await node.stop()
     fake.delays_s = {"/v1/feed/revisions": 20.0}
     again = make_node(fake.url)
