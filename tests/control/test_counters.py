@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -179,6 +179,9 @@ class Nodes:
     def __init__(self, *answers: NodeAnswer) -> None:
         self.answers = answers
         self.asked: list[tuple[str, Any]] = []
+
+    async def open(self, question: Any) -> Nodes:
+        return self
 
     async def ask(self, operation: str, question: Any) -> Sequence[NodeAnswer]:
         self.asked.append((operation, question))

@@ -28,10 +28,18 @@ __all__ = [
     "IMPORT_BYTES_MAX",
     "IMPORT_FAULTS_SHOWN",
     "IMPORT_LINE_BYTES_MAX",
+    "IMPORT_REST_S",
+    "IMPORT_STEP_ROWS_MAX",
+    "IMPORT_STEP_ROWS_MIN",
+    "IMPORT_STEP_US",
     "LOGIN_NOTE_ADDRESSES_MAX",
     "LOGIN_NOTE_S",
+    "NODES_ASKED_AT_ONCE",
     "NODES_FLUSH_S",
     "NODES_MAX",
+    "NODE_ANSWER_BYTES_MAX",
+    "NODE_ASK_S",
+    "NODE_LIVES_S",
     "NODE_REPORT_BYTES_MAX",
     "PAGE_SIZE_MAX",
     "PAGE_TOKEN_CHARS_MAX",
@@ -41,9 +49,15 @@ __all__ = [
     "REPORT_BODY_BYTES_MAX",
     "REQUEST_ID_CHARS_MAX",
     "REVISIONS_REMEMBERED",
+    "SAMPLES_KEPT_MAX",
+    "SAMPLES_KEPT_US",
+    "SAMPLES_PER_S",
     "TOKENS_MAX",
     "TOKEN_CHARS_MIN",
     "TOMBSTONES_KEPT",
+    "WHATIF_AT_ONCE",
+    "WHATIF_LOG_BYTES_MAX",
+    "WHATIF_S_MAX",
     "WRITES_PER_MINUTE",
 ]
 
@@ -59,8 +73,8 @@ CONTROL_TEXT_CHARS_MAX: Final = 1_024
 # Connections of one service to its database. Changes come one after another; the others read.
 CONTROL_CONNECTIONS_MAX: Final = 8
 
-# Seconds a change waits for the one before it, and a statement may take. An import of a million entries holds the lock for about
-# ten seconds on a slow machine; its own statements may take longer than others.
+# Seconds a change waits for the one before it, and a statement may take. Changes are short, also the steps of a large import; what
+# takes long of an import is to compare it with what is there, beside all changes.
 CONTROL_LOCK_WAIT_S: Final = 60
 CONTROL_STATEMENT_S_MAX: Final = 300
 
@@ -85,7 +99,15 @@ TOMBSTONES_KEPT: Final = 100_000
 IMPORT_BATCH_LINES: Final = 20_000
 IMPORT_LINE_BYTES_MAX: Final = 4_096
 
-# Imports that are read at the same time; more wait. Each holds a connection for as long as its lines take to come.
+# Entries that one step of an import changes, and microseconds that it should take at most: every other change waits for that long, the
+# kill switch among them. Steps begin small and grow where the machine is fast. Between two of them SQLite is left alone for the
+# longest time (seconds) after which a waiting process looks again.
+IMPORT_STEP_ROWS_MIN: Final = 5_000
+IMPORT_STEP_ROWS_MAX: Final = 20_000
+IMPORT_STEP_US: Final = 400_000
+IMPORT_REST_S: Final = 0.1
+
+# Imports that are at work at the same time, and removals of feeds; more wait. Each holds a connection for as long as its lines take to come.
 IMPORTS_AT_ONCE_MAX: Final = 2
 
 # Bad lines of an import that are told. An import with one is not taken.
@@ -149,3 +171,30 @@ WRITES_PER_MINUTE: Final = 120
 
 # Seconds that telling Redis of a change may take. The change is kept already; its answer waits for this.
 PUSH_TIMEOUT_S: Final = 1
+
+# Rules service: how long it waits for a node that is asked about counters, in seconds: more than the deadline of the node's own store, and what a
+# person still waits for. The database is written by nobody else meanwhile, where counters are changed.
+NODE_ASK_S: Final = 2.0
+
+# Rules service: a node that was not heard of for so many seconds, six of the usual intervals of reports, is not asked.
+NODE_LIVES_S: Final = 30
+
+# Rules service: nodes that are asked at the same time, each over a connection of its own.
+NODES_ASKED_AT_ONCE: Final = 64
+
+# Rules service: bytes of a node's answer about counters; a request that 1,000 rules apply to takes a third of it.
+NODE_ANSWER_BYTES_MAX: Final = 1_048_576
+
+# Rules service: bytes of a log that is sent to try rules on, as they come; what is larger is replayed by the command, where the log lies.
+WHATIF_LOG_BYTES_MAX: Final = 67_108_864
+
+# Rules service: trials at the same time, each in a process of its own with up to half a gigabyte; and how many seconds one may take.
+WHATIF_AT_ONCE: Final = 2
+WHATIF_S_MAX: Final = 60
+
+# Rules service: sampled requests that are kept, over all nodes, and for how long. One takes a kilobyte, so this is 100 MB at worst; the oldest go first.
+SAMPLES_KEPT_MAX: Final = 100_000
+SAMPLES_KEPT_US: Final = 3_600_000_000
+
+# Rules service: requests per second that each node is asked to tell of.
+SAMPLES_PER_S: Final = 5.0

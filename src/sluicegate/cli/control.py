@@ -55,6 +55,12 @@ def _serving_options(function: Function) -> Function:
             metavar="TOKEN",
             help="Becomes a token of an admin. Without it one is made where there is none, and printed once.",
         ),
+        option(
+            "node-api-token",
+            metavar="TOKEN",
+            help="API token of the nodes (their --api-token), to read and change their counters.",
+        ),
+        option("store", metavar="URL", help="Store that the nodes share, to read and change counters in it."),
         option("push", metavar="URL", help="Redis on which nodes are told of changes; PostgreSQL needs none."),
         flag("allow-plaintext", help="Listen off loopback without TLS: something in front of it speaks TLS."),
         option(
@@ -93,6 +99,8 @@ def control(ctx: click.Context, /, **values: Any) -> int | None:
         tls=tls_files(values["tls_cert"], values["tls_key"], values["tls_client_ca"]),
         allow_plaintext=values["allow_plaintext"],
         push=values["push"],
+        store=values["store"],
+        node_api_token=values["node_api_token"],
         admin_token=values["admin_token"],
         drain_delay_s=values["drain_delay"],
         drain_timeout_s=values["drain_timeout"],

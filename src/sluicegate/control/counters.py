@@ -12,11 +12,11 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from sluicegate.control.errors import Conflict, Fault, Invalid, NotFound, Unavailable
+from sluicegate.control.errors import Conflict, ControlError, Fault, Invalid, NotFound, Unavailable
 from sluicegate.control.ledger import Ledger
 from sluicegate.control.model import Actor, Role
 
-__all__ = ["CounterChange", "Counters", "CountersAnswer", "NodeAnswer", "NodeCounters", "Operation", "Reach"]
+__all__ = ["Asker", "CounterChange", "Counters", "CountersAnswer", "NodeAnswer", "NodeCounters", "Operation", "Reach"]
 
 Operation: TypeAlias = Literal["read", "grant", "reset", "refund", "explain"]
 
@@ -34,11 +34,19 @@ class NodeAnswer(msgspec.Struct, frozen=True):
     pointer: str = ""
 
 
-class Reach(Protocol):
-    """A way to counters. Raises nothing: what goes wrong is in the answers."""
+class Asker(Protocol):
+    """Asks the places where certain counters are. Raises nothing: what goes wrong is in the answers."""
 
     async def ask(self, operation: Operation, question: Question) -> Sequence[NodeAnswer]:
-        """What each place where such counters are says, within a few seconds; empty where there is none."""
+        """What each of them says, within a few seconds; empty where there is none. Does not touch the database."""
+        ...
+
+
+class Reach(Protocol):
+    """A way to counters."""
+
+    async def open(self, question: Question) -> Asker:
+        """Find the places where these counters are. Raises Invalid and Unavailable."""
         ...
 
 
@@ -91,7 +99,8 @@ class Counters:
     async def read(self, actor: Actor, question: Question) -> CountersAnswer:
         """How counters stand, at every place. Needs the role viewer."""
         self._ledger.allow(actor, Role.VIEWER)
-        return self._told(await self._ask("read", question))
+        asker = await self._reach().open(question)
+        return self._told(await self._ask(asker, "read", question))
 
     async def change(
         self, actor: Actor, wanted: CounterChange, *, reason: str = "", validate_only: bool = False
@@ -103,12 +112,16 @@ class Counters:
         options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
         operation, resource = wanted.operation, wanted.resource[:_RESOURCE_CHARS]
         begun = self._ledger.change(actor, Role.EDITOR, f"counters.{operation}", resource, **options)
+        which = {name: value for name, value in wanted.question.items() if name != "tokens"}
+        asker, before, problem = await self._looked(actor, which)
         async with begun as change:
-            which = {name: value for name, value in wanted.question.items() if name != "tokens"}
-            before = self._told(await self._ask("read", which))
+            if problem is not None:
+                raise problem
+            assert asker is not None
             if validate_only:
                 return before
-            after = self._told(await self._ask(operation, wanted.question))
+            # While the change is written, so that nothing is done that the audit trail does not have.
+            after = self._told(await self._ask(asker, operation, wanted.question))
             await change.touch("epoch")
             change.record(
                 {"wanted": wanted.question, "before": _for_audit(before.nodes), "after": _for_audit(after.nodes)}
@@ -125,15 +138,16 @@ class Counters:
         """
         options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
         begun = self._ledger.change(actor, Role.EDITOR, "counters.refund", f"decision:{decision_id:.64}", **options)
+        asker = None if self.nodes is None else await self.nodes.open({})
         async with begun as change:
-            if self.nodes is None:
+            if asker is None:
                 raise Conflict(
                     "receipts are kept by the nodes, and this service cannot ask them: give it their API token"
                 )
             if validate_only:
                 return {"node": "", "refunded": 0}
             self.operations["refund"] += 1
-            answers = await self.nodes.ask("refund", {"decision_id": decision_id})
+            answers = await asker.ask("refund", {"decision_id": decision_id})
             found = next((each for each in answers if each.status == _OK), None)
             if found is None:
                 failed = [each for each in answers if each.status not in (_OK, _UNKNOWN)]
@@ -148,7 +162,7 @@ class Counters:
     async def explain(self, actor: Actor, question: Question) -> dict[str, Any]:
         """Why a request would be decided as it is now: ``{"nodes": [{"node", "error", "explanation"}]}``. Needs the role viewer."""
         self._ledger.allow(actor, Role.VIEWER)
-        answers = await self._ask("explain", question)
+        answers = await self._ask(await self._reach().open(question), "explain", question)
         return {
             "nodes": [
                 {"node": each.node, "error": each.error, "explanation": each.answer if each.status == _OK else None}
@@ -156,15 +170,29 @@ class Counters:
             ]
         }
 
-    async def _ask(self, operation: Operation, question: Question) -> Sequence[NodeAnswer]:
-        """The answers, of which one at least is good. Raises Invalid, Conflict and Unavailable."""
+    async def _looked(
+        self, actor: Actor, question: Question
+    ) -> tuple[Asker | None, CountersAnswer, ControlError | None]:
+        """Who is to be asked, how the counters stand, and what is wrong with the question. Nothing is done for who may not ask."""
+        try:
+            self._ledger.allow(actor, Role.EDITOR)
+            asker = await self._reach().open(question)
+            return asker, self._told(await self._ask(asker, "read", question)), None
+        except ControlError as error:
+            return None, CountersAnswer(shared=False, nodes=[]), error
+
+    def _reach(self) -> Reach:
         reach = self.store or self.nodes
         if reach is None:
             raise Conflict(
                 "this service reaches no counters: give it the store that nodes share (--store), or their API token (--node-api-token)"
             )
+        return reach
+
+    async def _ask(self, asker: Asker, operation: Operation, question: Question) -> Sequence[NodeAnswer]:
+        """The answers, of which one at least is good. Raises Invalid, Conflict and Unavailable."""
         self.operations[operation] += 1
-        answers = await reach.ask(operation, question)
+        answers = await asker.ask(operation, question)
         if any(each.status == _OK for each in answers):
             return answers
         bad = next((each for each in answers if each.status == _BAD), None)

@@ -13,7 +13,7 @@ from sqlalchemy import and_, or_, select
 
 from sluicegate.clock import Clock
 from sluicegate.control import schema
-from sluicegate.control.counters import NodeAnswer, Operation, Question
+from sluicegate.control.counters import Asker, NodeAnswer, Operation, Question
 from sluicegate.control.database import Database
 from sluicegate.control.list_values import value_of
 from sluicegate.errors import InvalidRequest, StoreError
@@ -57,28 +57,23 @@ class SharedCounters:
         self._namespace = namespace
         self._made: tuple[Snapshot, int | None, RuleSet] | None = None
 
-    async def ask(self, operation: Operation, question: Question) -> Sequence[NodeAnswer]:
-        """See ``Reach``."""
+    async def open(self, question: Question) -> Asker:
+        """See ``Reach``. Raises Unavailable."""
         try:
             target, rule = _target(question)
-            limiter = await self._limiter(target)
-            if limiter is None:
-                return [NodeAnswer("", _BAD, error="there are no rules yet")]
-            return [NodeAnswer("", _OK, await _done(limiter, operation, question, target, rule))]
+            return _Limited(await self._limiter(target), target, rule)
         except InvalidRequest as error:
-            return [NodeAnswer("", _BAD, error=str(error), pointer="/" + error.field.replace(".", "/"))]
-        except StoreError as error:
-            return [NodeAnswer("", _AWAY, error=f"the store gives no answer: {error}")]
+            return _Refused(_bad(error))
 
     def close(self) -> None:
         """Release the store."""
         self._store.close()
 
-    async def _limiter(self, target: Target) -> Limiter | None:
+    async def _limiter(self, target: Target) -> Limiter:
         """One that decides as nodes do now, and knows what is said of this client."""
         ruleset = await self._rules()
         if ruleset is None:
-            return None
+            raise InvalidRequest("", "there are no rules yet, so nothing is counted")
         known = Known(self._clock)
         facts = facts_in(target.subject) if isinstance(target, SubjectOfRule) else facts_of(target)
         await self._look_up(known, facts)
@@ -118,6 +113,38 @@ class SharedCounters:
             known.subjects.put(
                 SubjectEntry(row.subject, row.tier, row.factor_numerator, row.factor_denominator, row.until_us, rules)
             )
+
+
+class _Limited:
+    """Asks the store of a limiter."""
+
+    def __init__(self, limiter: Limiter, target: Target, rule: str | None) -> None:
+        self._limiter = limiter
+        self._target = target
+        self._rule = rule
+
+    async def ask(self, operation: Operation, question: Question) -> Sequence[NodeAnswer]:
+        try:
+            return [NodeAnswer("", _OK, await _done(self._limiter, operation, question, self._target, self._rule))]
+        except InvalidRequest as error:
+            return [_bad(error)]
+        except StoreError as error:
+            return [NodeAnswer("", _AWAY, error=f"the store gives no answer: {error}")]
+
+
+class _Refused:
+    """A question that cannot be meant."""
+
+    def __init__(self, answer: NodeAnswer) -> None:
+        self._answer = answer
+
+    async def ask(self, operation: Operation, question: Question) -> Sequence[NodeAnswer]:  # noqa: ARG002
+        return [self._answer]
+
+
+def _bad(error: InvalidRequest) -> NodeAnswer:
+    pointer = "/" + error.field.replace(".", "/") if error.field else ""
+    return NodeAnswer("", _BAD, error=str(error) if error.field else error.message, pointer=pointer)
 
 
 async def _done(

@@ -20,7 +20,7 @@ As = Callable[[Role], dict[str, str]]
 
 
 @pytest.fixture
-async def node(service: RulesService, clock: ManualClock, with_login: httpx.Response) -> Limiter:  # noqa: ARG001 - makes the rule
+async def node(service: RulesService, clock: ManualClock, with_login: httpx.Response) -> Limiter:
     """A node on the store that the service reaches; a client there has used up its limit."""
     store = MemoryStore(clock)
     shared = SharedCounters(store, service.ledger.database, service.snapshot, clock)

@@ -17,6 +17,7 @@ from typing import TextIO
 
 from sluicegate.app import logs
 from sluicegate.app.control.file import OwningFile
+from sluicegate.app.control.node_api import NodeApi
 from sluicegate.app.control.settings import ControlSettings, database_url
 from sluicegate.app.server import log_loop_fault, loop_factory
 from sluicegate.app.signals import StopRequests
@@ -28,8 +29,10 @@ from sluicegate.control.model import DEFAULT_NAMESPACE
 from sluicegate.control.push import RedisPublisher
 from sluicegate.control.server import ControlServer
 from sluicegate.control.service import RulesService
+from sluicegate.control.shared_counters import SharedCounters
 from sluicegate.doors.listen import Address, bind, named
 from sluicegate.errors import ConfigurationError
+from sluicegate.stores.urls import open_store
 
 __all__ = ["opened", "run_control", "serve_control"]
 
@@ -57,7 +60,11 @@ async def serve_control(
         requests = StopRequests()
         requests.listen()
     tls = None if settings.tls is None else settings.tls.context()
-    async with _bound(settings.listen) as (sock, address), _service(settings, clock) as service:
+    async with (
+        _bound(settings.listen) as (sock, address),
+        _service(settings, clock) as service,
+        _counters(service, settings, clock),
+    ):
         made = await _first_token(service, settings.admin_token)
         file = None
         if settings.rules is not None:
@@ -113,6 +120,23 @@ async def _service(settings: ControlSettings, clock: Clock) -> AsyncIterator[Rul
     finally:
         if publisher is not None:
             await publisher.close()
+
+
+@contextlib.asynccontextmanager
+async def _counters(service: RulesService, settings: ControlSettings, clock: Clock) -> AsyncIterator[None]:
+    """The service reaches the counters of the nodes, as far as it was told how."""
+    async with contextlib.AsyncExitStack() as stack:
+        if settings.store is not None:
+            with named("store"):
+                store = open_store(settings.store, clock, warm=False)
+            shared = SharedCounters(store, service.ledger.database, service.snapshot, clock)
+            stack.callback(shared.close)
+            service.counters.store = shared
+        if settings.node_api_token is not None:
+            nodes = NodeApi(service.nodes, clock, settings.node_api_token)
+            stack.push_async_callback(nodes.close)
+            service.counters.nodes = nodes
+        yield
 
 
 @contextlib.asynccontextmanager

@@ -38,6 +38,7 @@ class ControlSettings:
 
     ``db``: URL of the database; None: SQLite in ``data/control.db``. ``rules``: a file that owns the rules, and is watched; None: the
     database owns them. ``tls``: of the listener; without it an address that other machines reach needs ``allow_plaintext``.
+    ``store``: URL of the store that the nodes share, to operate on counters there; ``node_api_token``: the API token of the nodes, to ask them. None: there is none.
     ``push``: URL of a Redis on which changes are told; None: on none. ``admin_token``: becomes a token of an admin; None: one is made
     where there is none, and printed. ``node_token``: of nodes that were started with the service, in no database.
     ``drain_delay_s``: after SIGTERM, how long to go on accepting while ``/readyz`` says no; ``drain_timeout_s``: how long requests
@@ -51,6 +52,8 @@ class ControlSettings:
     tls: TlsFiles | None = None
     allow_plaintext: bool = False
     push: str | None = field(default=None, repr=False)
+    store: str | None = field(default=None, repr=False)
+    node_api_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
     node_token: str | None = field(default=None, repr=False)
     drain_delay_s: float = 0.0
