@@ -18,6 +18,7 @@ from sluicegate.app.ruleset_source import RulesetSource
 from sluicegate.app.settings import Settings
 from sluicegate.app.status import Status
 from sluicegate.app.store_watch import StoreWatch
+from sluicegate.app.tls import HTTP_1, HTTP_2, ListenerTls
 from sluicegate.app.workers.fleet import Fleet
 from sluicegate.clock import Clock
 from sluicegate.doors.gateway import Gateway
@@ -47,6 +48,8 @@ class Role:
     """None: ``opener`` opens the listener, which cannot be handed over as an open socket."""
     connections: Draining
     opener: Opener | None = None
+    scheme: str = "http"
+    """What clients are told to speak."""
 
     async def open(self, *, reuse_port: bool = False) -> Listening:
         """Open the listener; raises ConfigurationError."""
@@ -109,6 +112,11 @@ class Application:
         if fleet is not None:
             self.status.worker = fleet.worker
         self.key_sets = KeySets(lambda: limiter.resolver, clock, fetch)
+        self.tls = {
+            name: ListenerTls(name, files, clock, HTTP_2 if name == "grpc" else HTTP_1)
+            for name, files in settings.tls.items()
+        }
+        self.metrics.tls = self.tls
         self.roles: list[Role] = []
         self.demo = DemoBackend() if settings.demo else None
         self.gateway: Gateway | None = None
@@ -128,7 +136,7 @@ class Application:
                     health_only=health_only,
                 )
                 self.metrics.doors[name] = door
-                self.roles.append(Role(name, address, door.protocol_factory, door.connections))
+                self._add(Role(name, address, door.protocol_factory, door.connections))
         if settings.grpc is not None:
             self._add_grpc(settings.grpc)
         if fleet is not None:
@@ -149,8 +157,17 @@ class Application:
             first=rules is not None,
         )
 
+    def _add(self, role: Role, place: int | None = None) -> None:
+        """A role, behind TLS where its listener has it. ``place``: None: after the others."""
+        tls = self.tls.get(role.name)
+        if tls is not None:
+            factory = role.protocol_factory
+            role = replace(role, scheme="https", protocol_factory=None if factory is None else tls.layer.over(factory))
+        self.roles.insert(len(self.roles) if place is None else place, role)
+
     def _add_grpc(self, address: Address) -> None:
         """The rate limit service for Envoy; raises MissingExtra where nothing is installed that speaks HTTP/2."""
+        tls = self.tls.get("grpc")
         door = GrpcDoor(
             self.limiter,
             clock=self.clock,
@@ -159,9 +176,10 @@ class Application:
             settings=self.settings.calling,
             refusals=self.refusals,
             engine=self.settings.grpc_engine,
+            certificates=None if tls is None else tls.live.pem,
         )
         self.metrics.grpc = door
-        self.roles.append(Role("grpc", address, door.protocol_factory, door.connections, door.open))
+        self._add(Role("grpc", address, door.protocol_factory, door.connections, door.open))
 
     def _add_private_role(self, fleet: Fleet) -> None:
         """What one worker is and knows by itself, for the other workers and whoever may enter the directory of the socket."""
@@ -189,8 +207,7 @@ class Application:
             return
         self.gateway = Gateway(self.limiter, upstreams, self.headers, settings.proxying, self.clock, self.refusals)
         self.metrics.gateway = self.gateway
-        role = Role("gateway", settings.gateway, self.gateway.protocol_factory, self.gateway.connections)
-        self.roles.insert(0, role)
+        self._add(Role("gateway", settings.gateway, self.gateway.protocol_factory, self.gateway.connections), 0)
 
     def apply(self, ruleset: RuleSet) -> None:
         """Put rules in service while traffic flows; called from the thread that watches the file."""
@@ -213,5 +230,11 @@ def build(settings: Settings, rules_path: Path | None, clock: Clock, fleet: Flee
     rules = None if rules_path is None else RulesFile(rules_path, clock, None if fleet is None else fleet.rules)
     ruleset = RuleSet((), version=0) if rules is None else rules.load()
     store = open_store(settings.store, clock, warm=False)
-    limiter = Limiter.from_rules(ruleset, store, clock, base_dir=settings.data if rules_path is None else rules_path.parent, nodes=settings.nodes_min)
+    limiter = Limiter.from_rules(
+        ruleset,
+        store,
+        clock,
+        base_dir=settings.data if rules_path is None else rules_path.parent,
+        nodes=settings.nodes_min,
+    )
     return Application(settings, rules, limiter, clock, fleet)

@@ -20,6 +20,8 @@ from sluicegate.app.feed.metrics import feed_metrics
 from sluicegate.app.feed.node import FeedNode
 from sluicegate.app.status import Status
 from sluicegate.app.store_metrics import store_metrics
+from sluicegate.app.tls import ListenerTls
+from sluicegate.app.tls_metrics import tls_metrics
 from sluicegate.clock import US_PER_S
 from sluicegate.doors.gateway import Gateway
 from sluicegate.doors.grpc.calls import CODES
@@ -34,12 +36,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics(Collector):
-    """Reads everything there is. ``doors``, ``gateway`` and ``grpc`` are filled in as they are composed."""
+    """Reads everything there is. ``doors``, ``gateway``, ``grpc`` and ``tls`` are filled in as they are composed."""
 
     def __init__(self, rules: RulesState, limiter: Limiter, status: Status, feed: FeedNode | None = None) -> None:
         self.doors: dict[str, HttpDoor] = {}
         self.gateway: Gateway | None = None
         self.grpc: GrpcDoor | None = None
+        self.tls: Mapping[str, ListenerTls] = {}
         self._rules = rules
         self._feed = feed
         self._limiter = limiter
@@ -68,6 +71,8 @@ class Metrics(Collector):
             yield from _gateway(self.gateway)
         if self.grpc is not None:
             yield from _grpc(self.grpc)
+        if self.tls:
+            yield from tls_metrics(self.tls)
 
     def _process(self) -> Iterator[Metric]:
         build = {"version": version("sluicegate"), "python": platform.python_version()}

@@ -21,6 +21,7 @@ from sluicegate.app.build import Application, Listening, Role, build
 from sluicegate.app.default_rules import rules_path
 from sluicegate.app.settings import Settings
 from sluicegate.app.signals import StopRequests
+from sluicegate.app.tls import keep_tls_fresh
 from sluicegate.app.workers.fleet import Fleet
 from sluicegate.clock import Clock, SystemClock
 from sluicegate.doors.listen import Address, is_in_use, open_listener
@@ -106,7 +107,8 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
             # Before the first request, which may carry a token; an issuer that cannot be reached delays nobody for long.
             await asyncio.to_thread(application.key_sets.refresh)
         async with _listening(application, settings, surroundings) as listeners:
-            urls = [(name, listener.address.url) for name, listener in listeners.items()]
+            schemes = {role.name: role.scheme for role in application.roles}
+            urls = [(name, each.address.url_of(schemes.get(name, "http"))) for name, each in listeners.items()]
             application.status.listeners.update(urls)
             application.status.started = True
             surroundings.opened(application, urls)
@@ -117,6 +119,8 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
             background.append(asyncio.create_task(_keep_rules(application, dict(urls))))
             background.append(asyncio.create_task(application.key_sets.keep_fresh()))
             background.append(asyncio.create_task(application.store_watch.keep_watching()))
+            if application.tls:
+                background.append(asyncio.create_task(keep_tls_fresh(application.tls)))
             await requests.stop.wait()
             return await _drain(application, settings, listeners, requests)
     finally:

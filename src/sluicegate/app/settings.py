@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluicegate.app.feed.settings import FeedSettings
+from sluicegate.app.tls import TlsFiles
 from sluicegate.bounds import FLEET_NODES_MAX, RETRY_JITTER_S_MAX, WORKERS_MAX
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.grpc.settings import GrpcSettings
@@ -43,6 +45,7 @@ class Settings:
     ``not_installed``: those that need an extra which is not there. ``grpc_by_default``: nobody named ``grpc``, so that it is left
     out where somebody else listens there. ``unused_keys``: what the configuration file holds for servers of another command. ``calling``: the gRPC listener's settings; ``grpc_engine``: what
     speaks HTTP/2 there, see ``GrpcDoor``.
+    ``tls``: certificates of those listeners that speak TLS, by name.
     ``authz_nginx_deny_status``: the status with which ``/authz/nginx`` refuses.
     ``retry_jitter_s``: refused clients are told to come back up to this many whole seconds later than they may.
     ``drain_delay_s``: after SIGTERM, how long to go on accepting while ``/readyz`` says no; ``drain_timeout_s``: how long requests
@@ -60,6 +63,7 @@ class Settings:
     api: Address | None = None
     health: Address | None = None
     grpc: Address | None = None
+    tls: Mapping[str, TlsFiles] = field(default_factory=dict)
     upstreams: tuple[str, ...] = ()
     headers: str = "x-ratelimit"
     retry_jitter_s: float = 0.0
@@ -88,6 +92,11 @@ class Settings:
         if not 0 <= self.retry_jitter_s <= RETRY_JITTER_S_MAX or self.retry_jitter_s != int(self.retry_jitter_s):
             raise ConfigurationError(
                 f"retry_jitter must be whole seconds, 0 to {RETRY_JITTER_S_MAX}, got {self.retry_jitter_s:g}s"
+            )
+        if "gateway" in self.tls and self.proxying.proxy_protocol:
+            raise ConfigurationError(
+                "--proxy-protocol is not for a gateway with TLS: the header would have to come before the handshake. Let what "
+                "sends it end TLS, or --gateway-tls off"
             )
         if self.workers > 1 and self.store.lower().startswith("memory:"):
             raise ConfigurationError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "CERTIFICATE_BYTES_MAX",
     "CONFIG_BYTES_MAX",
     "DEMO_BYTES_KEPT",
     "DEMO_STREAM_LINES_MAX",
@@ -26,6 +27,11 @@ __all__ = [
     "RESTART_PAUSE_MAX_S",
     "STEADY_LIFE_S",
     "SWEEP_INTERVAL_S",
+    "TLS_EXPIRY_WARNING_S",
+    "TLS_HANDSHAKES_MAX",
+    "TLS_HANDSHAKE_S_MAX",
+    "TLS_POLL_S",
+    "TLS_SHUTDOWN_S_MAX",
     "UNIX_PATH_BYTES_MAX",
     "WORKERS_MAX",
     "WORKER_MESSAGE_BYTES_MAX",
@@ -103,3 +109,23 @@ EMBEDDED_TIMEOUT_MS: Final = 250
 # Embedded store: seconds it may take to answer after its start (a tenth is usual), and to end after it was told to.
 EMBEDDED_START_S: Final = 10.0
 EMBEDDED_STOP_S: Final = 3.0
+
+# Handshakes of TLS under way on one listener. Each takes some 50 KiB; an honest one is done in two round trips, so that this many are under way
+# only where somebody is slow on purpose. Beyond it the oldest is given up.
+TLS_HANDSHAKES_MAX: Final = 1_000
+
+# Seconds a TLS handshake may take. Over the slowest mobile line it takes three.
+TLS_HANDSHAKE_S_MAX: Final = 10.0
+
+# Seconds after the end of a TLS connection for what is still to be sent and for the peer's last word. The doors' own timeouts are mostly shorter.
+TLS_SHUTDOWN_S_MAX: Final = 30.0
+
+# Seconds between two looks at the files of certificates. A change counts when two looks saw the same, so that a renewal is in service
+# after three of them, and a certificate is not taken without the key that is being written.
+TLS_POLL_S: Final = 1.0
+
+# Seconds before a certificate ends at which the log warns, and an expired one is an error: a week, in which whoever renews them can act.
+TLS_EXPIRY_WARNING_S: Final = 7 * 86_400
+
+# Bytes of one PEM file of a listener's certificates. A chain has some ten thousand; the authorities of a whole system have 250,000.
+CERTIFICATE_BYTES_MAX: Final = 1_048_576

@@ -14,6 +14,7 @@ from sluicegate.app.tls import tls_files
 from sluicegate.cli.options import AddressType, DurationType, Group, config_option, flag, option
 from sluicegate.cli.remote.offline import missing_control, opened_locally
 from sluicegate.cli.remote.operating import adopt
+from sluicegate.cli.tls import general_tls_options
 
 __all__ = ["control"]
 
@@ -63,11 +64,7 @@ def _serving_options(function: Function) -> Function:
         option("store", metavar="URL", help="Store that the nodes share, to read and change counters in it."),
         option("push", metavar="URL", help="Redis on which nodes are told of changes; PostgreSQL needs none."),
         flag("allow-plaintext", help="Listen off loopback without TLS: something in front of it speaks TLS."),
-        option(
-            "tls-client-ca", type=_PATH, metavar="FILE", help="Authorities that clients' certificates must come from."
-        ),
-        option("tls-key", type=_PATH, metavar="FILE", help="Key of the certificate."),
-        option("tls-cert", type=_PATH, metavar="FILE", help="Certificate of the listener, with its chain (PEM)."),
+        *general_tls_options(),
         option(
             "rules", type=_PATH, metavar="FILE", help="Rule file that owns the rules, watched; each edit is a version."
         ),

@@ -56,6 +56,8 @@ class AddressType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
 class ListenerType(AddressType):
     """An address, or ``off``: no listener, None. YAML reads a bare ``off`` as false, which is taken for it."""
 
+    takes_off = True
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address | None:  # type: ignore[override]
         return None if value is False or value == "off" else super().convert(value, param, ctx)
 
@@ -185,7 +187,7 @@ def _check_value(path: Path, key: str, content: Any, parameter: click.Option) ->
         raise ConfigurationError(f"{path}: {key} must be true or false, got {content!r}")
     if any(item is not None and not isinstance(item, str | int | float) for item in items):
         raise ConfigurationError(f"{path}: {key} must be text or a number, got {content!r}")
-    is_off = content is False and isinstance(parameter.type, ListenerType)
+    is_off = content is False and getattr(parameter.type, "takes_off", False)
     if not parameter.is_flag and isinstance(content, bool) and not is_off:
         raise ConfigurationError(f"{path}: {key} must be text or a number, got {content!r}")
 

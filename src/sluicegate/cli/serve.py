@@ -14,6 +14,7 @@ from sluicegate.app.run import run
 from sluicegate.app.settings import Settings, default_store
 from sluicegate.cli.feed import feed_of, feed_options
 from sluicegate.cli.options import AddressType, DurationType, ListenerType, config_option, flag, option
+from sluicegate.cli.tls import general_tls_options, listener_tls_option, tls_of
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.grpc.door import ENGINES, is_installed
 from sluicegate.doors.grpc.settings import GrpcSettings
@@ -103,11 +104,13 @@ def _all_of(*decorators: Callable[[Any], Any]) -> Callable[[Function], Function]
 
 
 def _address(name: str, default: str | None, help: str) -> Callable[[Function], Function]:  # noqa: A002
-    return option(name, type=_ADDRESS, default=default, metavar="HOST:PORT", help=help)
+    address = option(name, type=_ADDRESS, default=default, metavar="HOST:PORT", help=help)
+    return _all_of(address, listener_tls_option(name))
 
 
 def _grpc_address(default: str | None, help: str) -> Callable[[Function], Function]:  # noqa: A002
-    return option("grpc", type=ListenerType(), default=default, metavar="HOST:PORT|off", help=help)
+    address = option("grpc", type=ListenerType(), default=default, metavar="HOST:PORT|off", help=help)
+    return _all_of(address, listener_tls_option("grpc"))
 
 
 def _common_options() -> Callable[[Function], Function]:
@@ -145,6 +148,7 @@ def _common_options() -> Callable[[Function], Function]:
             default="0s",
             help="Tell refused clients to come back up to this many whole seconds later than they may, so that not all come at once.",
         ),
+        *general_tls_options(),
         option("drain-delay", type=_DURATION, default="0s", help="After SIGTERM, time to go on while /readyz says no."),
         option(
             "drain-timeout", type=_DURATION, default="10s", help="Time for requests in flight to finish after that."
@@ -269,6 +273,9 @@ def _settings(
             name = flags.get(str(error).partition(" ")[0])
             raise ConfigurationError(f"--{name}: {error}" if name else str(error)) from error
 
+    tls = tls_of(values, ("gateway", "api", "grpc", "health"))
+    if "gateway" in tls and click.get_current_context().get_parameter_source("proto") is ParameterSource.DEFAULT:
+        values = {**values, "proto": "https"}
     return Settings(
         rules=values["rules"],
         feed=feed_of(values),
@@ -281,6 +288,7 @@ def _settings(
         api=values.get("api"),
         health=values.get("health"),
         grpc=values.get("grpc"),
+        tls=tls,
         upstreams=tuple(values.get("upstream", ())),
         headers=values["headers"],
         retry_jitter_s=values["retry_jitter"],

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 import h11
@@ -20,14 +19,19 @@ from sluicegate.control.http.problems import problem
 
 __all__ = ["ControlServer"]
 
+Factory = Callable[[], asyncio.Protocol]
+
 _IDLE_S: Final = 75
 """How long a connection may wait for its next request; longer than what proxies and clients keep theirs for."""
 
 
 class ControlServer:
-    """Serves an application of ``build_app`` on a socket that is bound and does not listen yet. ``tls`` None: without TLS."""
+    """Serves an application of ``build_app`` on a socket that is bound and does not listen yet.
 
-    def __init__(self, app: FastAPI, sock: socket.socket, *, tls: ssl.SSLContext | None = None) -> None:
+    ``over``: puts TLS under the protocols of a listener; None: without.
+    """
+
+    def __init__(self, app: FastAPI, sock: socket.socket, *, over: Callable[[Factory], Factory] | None = None) -> None:
         self._context: Context = app.state.context
         self._sock = sock
         config = uvicorn.Config(
@@ -47,7 +51,9 @@ class ControlServer:
             backlog=LISTEN_BACKLOG,
         )
         config.load()
-        config.ssl = tls
+        if over is not None:
+            # uvicorn makes a protocol for each connection by calling this with what it shares among them.
+            config.http_protocol_class = lambda **shared: over(lambda: _Protocol(**shared))()  # type: ignore[assignment]
         self._config = config
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None

@@ -65,7 +65,11 @@ class Address:
     @property
     def url(self) -> str:
         """What a client is told: ``http://127.0.0.1:8080``, or ``unix:PATH`` as it is."""
-        return str(self) if self.path is not None else f"http://{self}"
+        return self.url_of("http")
+
+    def url_of(self, scheme: str) -> str:
+        """``url`` where clients speak another scheme: ``https://127.0.0.1:8080``; ``unix:PATH`` stays as it is."""
+        return str(self) if self.path is not None else f"{scheme}://{self}"
 
     def __str__(self) -> str:
         if self.path is not None:

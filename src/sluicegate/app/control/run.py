@@ -21,6 +21,7 @@ from sluicegate.app.control.node_api import NodeApi
 from sluicegate.app.control.settings import ControlSettings, database_url
 from sluicegate.app.server import log_loop_fault, loop_factory
 from sluicegate.app.signals import StopRequests
+from sluicegate.app.tls import ListenerTls, keep_tls_fresh
 from sluicegate.clock import Clock, SystemClock
 from sluicegate.control.errors import ControlError
 from sluicegate.control.http.app import build_app
@@ -59,7 +60,7 @@ async def serve_control(
     if requests is None:
         requests = StopRequests()
         requests.listen()
-    tls = None if settings.tls is None else settings.tls.context()
+    tls = {} if settings.tls is None else {"control": ListenerTls("control", settings.tls, clock)}
     async with (
         _bound(settings.listen) as (sock, address),
         _service(settings, clock) as service,
@@ -70,19 +71,22 @@ async def serve_control(
         if settings.rules is not None:
             file = OwningFile(settings.rules, service)
             await file.take()
-        server = ControlServer(build_app(service, ApiSettings(node_token=settings.node_token), clock), sock, tls=tls)
+        app = build_app(service, ApiSettings(node_token=settings.node_token), clock)
+        server = ControlServer(app, sock, over=tls["control"].layer.over if tls else None)
         await server.start()
         _announce(out, settings, address, made)
         version = (await service.revisions()).ruleset
         logs.event(logging.INFO, "started", control=_url(settings, address), version=version)
-        watching = None if file is None else asyncio.create_task(file.keep_watching())
+        background = [] if file is None else [asyncio.create_task(file.keep_watching())]
+        if tls:
+            background.append(asyncio.create_task(keep_tls_fresh(tls)))
         try:
             await requests.stop.wait()
             return await _drain(settings, server, requests)
         finally:
-            if watching is not None:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
 
 
 async def _first_token(service: RulesService, chosen: str | None) -> str | None:

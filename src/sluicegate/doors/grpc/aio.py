@@ -68,9 +68,15 @@ class AioServer:
     """One server for one listener. ``health``: the serving status of a service by name. ``drain`` and ``len`` are those of a registry of connections, of which grpcio tells nothing."""
 
     def __init__(
-        self, routes: Mapping[bytes, Route], settings: GrpcSettings, stats: GrpcStats, health: Callable[[str], int]
+        self,
+        routes: Mapping[bytes, Route],
+        settings: GrpcSettings,
+        stats: GrpcStats,
+        health: Callable[[str], int],
+        certificates: Callable[[], tuple[bytes, bytes, bytes | None]] | None = None,
     ) -> None:
         self._health = health
+        self._certificates = certificates
         self._watches = 0
         self._ending = asyncio.Event()
         self._routes = routes
@@ -94,7 +100,10 @@ class AioServer:
             # With a token the services are nobody's business who does not have it.
             add_reflection(server)
         try:
-            server.add_insecure_port(str(address))
+            if self._certificates is None:
+                server.add_insecure_port(str(address))
+            else:
+                server.add_secure_port(str(address), _credentials(self._certificates))
         except RuntimeError as error:
             raise ConfigurationError(f"cannot listen on {address}: {error}") from error
         await server.start()
@@ -184,3 +193,14 @@ class AioServer:
     def _vouched(self, context: Any) -> bool:
         given = "".join(str(value) for key, value in context.invocation_metadata() if key == "authorization")
         return hmac.compare_digest(given.encode(), (self._authorization or "").encode())
+
+
+def _credentials(certificates: Callable[[], tuple[bytes, bytes, bytes | None]]) -> Any:
+    """What grpcio needs for TLS; it asks at each handshake, so that a renewed certificate is used by the next one."""
+
+    def now() -> Any:
+        certificate, key, client_ca = certificates()
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=client_ca)
+
+    _, _, client_ca = certificates()
+    return grpc.dynamic_ssl_server_credentials(now(), now, require_client_authentication=client_ca is not None)

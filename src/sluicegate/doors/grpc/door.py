@@ -26,6 +26,7 @@ __all__ = ["ENGINES", "GrpcDoor", "is_installed"]
 
 AUTO: Final = "auto"
 ENGINES: Final = (AUTO, "ngh2", "grpcio")
+Certificates = Callable[[], tuple[bytes, bytes, bytes | None]]
 _PACKAGES: Final = {"ngh2": "ngh2", "grpcio": "grpc_reflection"}
 """What shows that an engine's extra is installed: grpcio by itself is in many environments, and its reflection needs it."""
 _EXTRAS: Final = {"ngh2": "envoy", "grpcio": "envoy-grpcio"}
@@ -40,7 +41,8 @@ class GrpcDoor:
     """``await door.open(address)`` serves it; ``await door.connections.drain(s)`` ends it.
 
     ``engine``: who speaks HTTP/2. ``auto`` is ngh2 where it is installed, else grpcio. ``stats`` and ``connections`` are for the metrics
-    exporter. See ``Services`` for ``ready``, ``refusals`` and ``namespace``. Raises MissingExtra where the engine is not installed, ConfigurationError for
+    exporter. ``certificates``: PEM of certificate, key and authorities of clients now, for the engine that opens its own listener; around a
+    ``protocol_factory`` whoever listens puts TLS. See ``Services`` for ``ready``, ``refusals`` and ``namespace``. Raises MissingExtra where the engine is not installed, ConfigurationError for
     one that is not known.
     """
 
@@ -55,6 +57,7 @@ class GrpcDoor:
         refusals: Refusals | None = None,
         namespace: str = "default",
         engine: str = AUTO,
+        certificates: Certificates | None = None,
     ) -> None:
         self.engine = _chosen(engine)
         self.stats = GrpcStats()
@@ -73,7 +76,9 @@ class GrpcDoor:
         else:
             from sluicegate.doors.grpc.aio import AioServer
 
-            self._server = self.connections = AioServer(services.routes, self.settings, self.stats, services.health)
+            self._server = self.connections = AioServer(
+                services.routes, self.settings, self.stats, services.health, certificates
+            )
             self.protocol_factory = None
 
     async def open(self, address: Address, *, reuse_port: bool = False) -> Listener | AioListener:
