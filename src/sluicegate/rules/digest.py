@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from typing import Any, Final
 
 from sluicegate.rules.model import RuleSet
@@ -29,11 +30,18 @@ def meaning_of(value: object) -> str:
     return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
-def _is_told(field: dataclasses.Field[Any], value: object) -> bool:
-    """Whether a field is part of what a value means. One that is told only where it is given leaves digests as they were before it was there."""
-    if field.name in _NO_MEANING or not field.compare:
-        return False
-    return field.metadata.get("told") != "given" or bool(getattr(value, field.name))
+@cache
+def _told(kind: type) -> tuple[tuple[str, bool], ...]:
+    """The fields that are part of what a value of this kind means, each with whether it is so only where it is given.
+
+    One that is told only where it is given leaves digests as they were before it was there.
+    """
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(kind)
+    return tuple(
+        (field.name, field.metadata.get("told") == "given")
+        for field in fields
+        if field.name not in _NO_MEANING and field.compare
+    )
 
 
 def _canonical(value: object) -> object:
@@ -42,8 +50,12 @@ def _canonical(value: object) -> object:
     if value is None or isinstance(value, str | int):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [field.name for field in dataclasses.fields(value) if _is_told(field, value)]
-        return {"": type(value).__name__, **{name: _canonical(getattr(value, name)) for name in fields}}
+        found: dict[str, object] = {"": type(value).__name__}
+        for name, only_given in _told(type(value)):
+            part = getattr(value, name)
+            if part or not only_given:
+                found[name] = _canonical(part)
+        return found
     if isinstance(value, Mapping):
         # A list of pairs, because None is a key (the quota of every other tier) and JSON has no such key.
         return sorted(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from sluicegate.app.feed.patching import Read, read
 from sluicegate.clock import Clock
 from sluicegate.limiter.limiter import Limiter
-from sluicegate.rules.document import load_document
 from sluicegate.rules.effective import effective
 from sluicegate.rules.feed import RulesDocument, Snapshot
 from sluicegate.rules.identity.config import IdentityConfig
@@ -34,7 +34,8 @@ class Maker:
         self._source = source
         self._directory = files
         self._lock = threading.Lock()
-        self._parsed: dict[_Key, RuleSet] = {}
+        self._parsed: dict[_Key, Read] = {}
+        self._last: Read | None = None
         self._in_service: tuple[int, str] | None = None
         self._files: tuple[_Signature | None, ...] = ()
 
@@ -71,13 +72,16 @@ class Maker:
             self._in_service = (made.version, made.digest)
         self.changes_at_us = changes_at_us
 
-    def _read(self, known: dict[_Key, RuleSet], incarnation: str, told: RulesDocument) -> RuleSet:
+    def _read(self, known: dict[_Key, Read], incarnation: str, told: RulesDocument) -> RuleSet:
         key = (incarnation, told.version, told.digest)
-        ruleset = known.get(key)
-        if ruleset is None:
-            ruleset = load_document(told.document, f"{self._source} version {told.version}", told.version)
-        self._parsed[key] = ruleset
-        return ruleset
+        found = known.get(key)
+        if found is None:
+            found = read(told, f"{self._source} version {told.version}", self._last)
+        self._parsed[key] = found
+        if told.version:
+            # Those on trial are version 0, and not what the next version is made from.
+            self._last = found
+        return found.ruleset
 
     def _signatures(self, ruleset: RuleSet) -> tuple[_Signature | None, ...]:
         identity = ruleset.identity
