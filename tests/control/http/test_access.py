@@ -49,6 +49,9 @@ async def test_health_needs_none(client: httpx.AsyncClient) -> None:
         assert (await client.get(path, headers={"Authorization": ""})).status_code == 200, path
 
 
+READS_BY_POST = {"/v1/counters/read", "/v1/explain"}
+
+
 async def test_roles(app: FastAPI, client: httpx.AsyncClient, as_role: Head, with_login: httpx.Response) -> None:
     """A viewer reads and changes nothing; an editor makes no tokens; a node asks the feed only; nobody else asks the feed."""
     for method, path in operations(app):
@@ -56,7 +59,7 @@ async def test_roles(app: FastAPI, client: httpx.AsyncClient, as_role: Head, wit
             method, filled(path) + query(path), headers=as_role(Role.VIEWER), **body(method, path)
         )
         reads = (
-            method == "GET"
+            (method == "GET" or path in READS_BY_POST)
             and not path.startswith("/v1/feed")
             and not path.startswith("/v1/tokens")
             and path != "/v1/audit/export"
@@ -93,6 +96,11 @@ def body(method: str, path: str) -> dict[str, object]:
         "/v1/tiers": {"default": "a", "names": ["a"]},
         "/v1/lists/{list}": {"kind": "ip", "value": "10.0.0.1"},
         "/v1/pauses": {"rule": None},
+        "/v1/counters/read": {"facts": {"ip": "10.0.0.1"}},
+        "/v1/counters/grant": {"facts": {"ip": "10.0.0.1"}, "tokens": 1},
+        "/v1/counters/reset": {"facts": {"ip": "10.0.0.1"}},
+        "/v1/counters/refund": {"decision_id": "none"},
+        "/v1/explain": {"facts": {"ip": "10.0.0.1"}},
         "/v1/tokens": {"name": "x", "role": "viewer"},
         "/v1/rollouts/{rollout}/advance": {"basis_points": 1},
         "/v1/feed/report": {"node": "n", "started_us": 1, "release": "1", "applied": {}},

@@ -34,7 +34,7 @@ async def test_create_only(client: httpx.AsyncClient, with_login: httpx.Response
 async def test_a_change_names_what_it_was_made_from(
     client: httpx.AsyncClient, with_login: httpx.Response, method: str
 ) -> None:
-    """Without If-Match 428, with an older or a foreign tag 412, both with the tag of now; with that of now it is done. # T31"""
+    """Without If-Match 428, with an older or a foreign tag 412, both with the tag of now; with that of now it is done."""
     await client.post("/v1/rules", json={"name": "other", "quota": "1/s"})
     kind = {"Content-Type": "application/json"} if method == "PUT" else MERGE if method == "PATCH" else {}
     body = None if method == "DELETE" else b'{"quota": "6/minute"}'
@@ -60,7 +60,7 @@ async def test_a_change_of_nothing(client: httpx.AsyncClient, with_login: httpx.
 async def test_two_writers_with_one_tag(
     client: httpx.AsyncClient, with_login: httpx.Response, service: RulesService
 ) -> None:
-    """Of many who change a rule from the same state at once exactly one is let through. # T31"""
+    """Of many who change a rule from the same state at once exactly one is let through."""
     answers = await asyncio.gather(
         *(
             client.patch(

@@ -16,7 +16,6 @@ from sluicegate.control.errors import ControlError, Fault
 from sluicegate.control.http.access import Access, LocalAccess
 from sluicegate.control.http.context import Context
 from sluicegate.control.http.counters import COUNTERS
-from sluicegate.control.http.counters import COUNTERS
 from sluicegate.control.http.edge import Edge
 from sluicegate.control.http.feed import FEED
 from sluicegate.control.http.health import HEALTH
@@ -107,7 +106,7 @@ async def _refused_by_framework(request: Request, error: Exception) -> Response:
 
 def _methods_at(request: Request) -> set[str]:
     found: set[str] = set()
-    for route in request.app.routes:
+    for route in [*request.app.routes, *(each for part in _PARTS for each in part.router.routes)]:
         if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):
             found |= route.methods or set()
     return found
