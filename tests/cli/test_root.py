@@ -40,19 +40,11 @@ def test_help_shows_variable_and_default(sluicegate: Run, command: str) -> None:
         assert "env var: SLUICEGATE_GATEWAY; default: 127.0.0.1:8080" in text
 
 
-@pytest.mark.parametrize("name", ["control", "top", "suggest", "nodes", "audit", "counters", "doctor", "sim", "pause"])
+@pytest.mark.parametrize("name", ["top", "suggest", "doctor", "sim"])
 def test_later_command_says_so(sluicegate: Run, name: str) -> None:
     """A command whose name is reserved for a later version says that it is not in this one."""
     ran = sluicegate(name, "anything")
     assert ran == (2, "", f"sluicegate: the command {name!r} is not in this version; see 'sluicegate --help'\n")
-
-
-@pytest.mark.parametrize("name", ["apply", "export"])
-def test_later_rules_command_says_so(sluicegate: Run, name: str) -> None:
-    """The same goes for the later commands of ``rules``."""
-    ran = sluicegate("rules", name)
-    assert ran.status == 2
-    assert f"the command {name!r} is not in this version" in ran.err
 
 
 def test_slip_gets_a_suggestion(sluicegate: Run) -> None:

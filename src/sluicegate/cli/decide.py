@@ -1,21 +1,21 @@
-"""``sluicegate check`` and ``sluicegate explain``: one request against a rule file, without a server."""
+"""``sluicegate check`` and ``sluicegate explain``: one request against a rule file, or explained by a service."""
 
 from __future__ import annotations
 
 import json as json_format
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
+from sluicegate.cli.facts import facts_options, taken_facts
 from sluicegate.cli.options import config_option, flag, option
+from sluicegate.cli.remote.connect import call, connection_options
+from sluicegate.cli.remote.counters import explain_remote
 from sluicegate.cli.rules import read_rules
 from sluicegate.clock import US_PER_S, SystemClock
-from sluicegate.doors.http.bad_json import refuse_duplicates
-from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.decision import Decision, RuleResult
 from sluicegate.limiter.engine import Engine
 from sluicegate.limiter.explain import Explained
@@ -26,31 +26,23 @@ __all__ = ["check", "explain"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_NO_FACTS: Final = "say of what request: --facts JSON, or --method, --path, --ip, --user and the like"
 
-def _request_options(function: Function) -> Function:
-    decorators: tuple[Callable[[Any], Any], ...] = (
-        flag("json", help="Print one JSON object."),
-        option("cost", type=int, default=1, help="What the request costs, >= 1."),
-        option(
-            "facts",
-            required=True,
-            metavar="JSON",
-            help='What is known of the request, as in \'{"method": "POST", "path": "/login", "ip": "203.0.113.9"}\'; - reads it.',
-        ),
-        option("rules", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Rule file."),
-        config_option(),
-    )
-    for decorator in decorators:
-        function = decorator(function)
-    return function
+
+def _cost_option(function: Function) -> Function:
+    return option("cost", type=int, default=1, help="What the request costs, >= 1.")(function)
 
 
 @click.command()
-@_request_options
-def check(rules: Path, facts: str, cost: int, json: bool) -> int:
+@config_option()
+@option("rules", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Rule file.")
+@facts_options
+@_cost_option
+@flag("json", help="Print one JSON object.")
+def check(rules: Path, cost: int, json: bool, **values: Any) -> int:
     """Decide one request by a rule file, with every counter fresh. Exit status 0 allowed, 1 refused."""
     engine = Engine(read_rules(rules))
-    plan = engine.plan(_read_facts(facts), cost)
+    plan = engine.plan(_facts(values), cost)
     answer = MemoryStore(SystemClock()).decide_one(plan.charges) if plan.charges else None
     decision = engine.conclude(plan, answer)
     if json:
@@ -61,29 +53,38 @@ def check(rules: Path, facts: str, cost: int, json: bool) -> int:
 
 
 @click.command()
-@_request_options
-def explain(rules: Path, facts: str, cost: int, json: bool) -> int:
-    """Say of every rule whether it applies to a request, and why not. Charges nothing."""
-    rows = Engine(read_rules(rules)).explain(_read_facts(facts), cost)
-    if json:
+@option(
+    "rules",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Rule file, in place of a service: nothing is known of counters then.",
+)
+@facts_options
+@_cost_option
+@connection_options
+def explain(rules: Path | None, cost: int, **values: Any) -> int:
+    """Say of every rule whether it applies to a request, and why not; of a service, how its counters stand and what it would get.
+
+    Charges nothing.
+    """
+    if rules is None:
+        facts = taken_facts(values)
+        if facts is None:
+            raise click.UsageError(_NO_FACTS)
+        return call(values, lambda session: explain_remote(session, facts, cost))
+    rows = Engine(read_rules(rules)).explain(_facts(values), cost)
+    if values["json"]:
         click.echo(json_format.dumps([row._asdict() for row in rows], indent=2))
     else:
         click.echo("\n".join(_explained_line(row) for row in rows) if rows else "there are no rules")
     return 0
 
 
-def _read_facts(text: str) -> Facts:
-    raw = sys.stdin.read() if text == "-" else text
-    try:
-        facts = msgspec.json.decode(raw, type=Facts)
-        refuse_duplicates(raw.encode())
-    except msgspec.ValidationError as error:
-        raise InvalidRequest("--facts", str(error)) from error
-    except msgspec.DecodeError as error:
-        raise InvalidRequest("--facts", f"not JSON: {error}") from error
-    except InvalidRequest as error:
-        raise InvalidRequest("--facts", str(error)) from error
-    return facts
+def _facts(values: dict[str, Any]) -> Facts:
+    facts = taken_facts(values)
+    if facts is None:
+        raise click.UsageError(_NO_FACTS)
+    return msgspec.convert(facts, Facts)
 
 
 def _decision_lines(decision: Decision) -> list[str]:

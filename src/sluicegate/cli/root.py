@@ -26,7 +26,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 # What it says where it has no descriptor, process or memory left.
 _NO_MEANS = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
-LATER = frozenset({"top", "suggest", "counters", "doctor", "sim"})
+LATER = frozenset({"top", "suggest", "doctor", "sim"})
 
 
 @click.group(cls=Group, later=LATER, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -8,6 +8,7 @@ import click
 
 from sluicegate.cli.remote import ruleset
 from sluicegate.cli.remote.audit import audit
+from sluicegate.cli.remote.counters import counters
 from sluicegate.cli.remote.lists import lists
 from sluicegate.cli.remote.operating import nodes, tokens
 from sluicegate.cli.remote.pauses import pause, pauses, resume
@@ -25,6 +26,6 @@ ON_RULES: Final[tuple[click.Command, ...]] = (
 """Those of ``sluicegate rules``."""
 
 REMOTE: Final[tuple[click.Command, ...]] = (
-    versions, rollback, lists, subjects, pause, resume, pauses, rollout, audit, tokens, nodes,
+    versions, rollback, lists, subjects, pause, resume, pauses, rollout, counters, audit, tokens, nodes,
 )  # fmt: skip
 """Those of ``sluicegate`` itself."""

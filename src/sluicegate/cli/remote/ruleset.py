@@ -165,8 +165,15 @@ async def _plan(session: Session, paths: tuple[Path, ...], *, prune: bool) -> _P
     named = {rule["name"] for rule in wanted["rules"]}
     left = [rule for rule in found.data["rules"] if rule["name"] not in named]
     parts = [name for name in found.data if name not in wanted]
-    document = {**found.data, **wanted, "rules": [*wanted["rules"], *left]}
+    document = {**found.data, **wanted, "rules": _among(found.data["rules"], wanted["rules"], named)}
     return _Plan(document, [*(rule["name"] for rule in left), *(f"[{name}]" for name in parts)], found.data, found.etag)
+
+
+def _among(current: list[dict[str, Any]], wanted: list[dict[str, Any]], named: set[str]) -> list[dict[str, Any]]:
+    """The wanted rules in their order, in the places that rules of these names have; what is new comes last, what is kept stays."""
+    rest = list(wanted)
+    made = [rest.pop(0) if rule["name"] in named else rule for rule in current]
+    return made + rest
 
 
 def _meaning(document: dict[str, Any], source: str) -> RuleSet:
