@@ -110,9 +110,9 @@ def control(ctx: click.Context, /, **values: Any) -> int | None:
     return run_control(settings)
 
 
-@control.command()
+@control.command("upgrade")
 @_database_options
-def upgrade(db: str | None, data: Path) -> int:
+def _upgrade(db: str | None, data: Path) -> int:
     """Bring the tables of the database to this release, and end. A service does so by itself when it starts."""
 
     async def work() -> None:
