@@ -56,6 +56,7 @@ __all__ = [
     "TOKEN_CHARS_MIN",
     "TOMBSTONES_KEPT",
     "WHATIF_AT_ONCE",
+    "WHATIF_LINES_MAX",
     "WHATIF_LOG_BYTES_MAX",
     "WHATIF_S_MAX",
     "WRITES_PER_MINUTE",
@@ -187,6 +188,9 @@ NODE_ANSWER_BYTES_MAX: Final = 1_048_576
 
 # Rules service: bytes of a log that is sent to try rules on, as they come; what is larger is replayed by the command, where the log lies.
 WHATIF_LOG_BYTES_MAX: Final = 67_108_864
+
+# Rules service: lines that a sample of traffic becomes, each sample as often as it stands for requests; ten seconds of work.
+WHATIF_LINES_MAX: Final = 2_000_000
 
 # Rules service: trials at the same time, each in a process of its own with up to half a gigabyte; and how many seconds one may take.
 WHATIF_AT_ONCE: Final = 2

@@ -20,6 +20,8 @@ __all__ = [
     "REPLAY_PURGE_MIN",
     "REPLAY_READ_BYTES",
     "REPLAY_TIMES_MEMO_MAX",
+    "WHATIF_CLIENTS_SHOWN",
+    "WHATIF_MEMORY_BYTES_MAX",
 ]
 
 # Replay: bytes read from a log at once, and unpacked at once, which bounds what a packed log can unpack to in memory.
@@ -56,8 +58,12 @@ REPLAY_PURGE_MIN: Final = 65_536
 # by how much the others may be too small.
 REPLAY_CLIENTS_MAX: Final = 100_000
 
-# Replay: what a report shows: the most refused clients, the busiest minutes, the first bad lines and this much of each.
+# Replay: what a report shows: the most refused clients (more of them where two rule sets are compared), the busiest minutes, the first bad lines and this much of each.
 REPLAY_CLIENTS_SHOWN: Final = 10
+WHATIF_CLIENTS_SHOWN: Final = 50
 REPLAY_MINUTES_SHOWN: Final = 5
 REPLAY_BAD_LINES_SHOWN: Final = 5
 REPLAY_BAD_LINE_CHARS_SHOWN: Final = 64
+
+# Replay in a process of its own: address space that it may take. Counters and clients at their bounds take half of it; the rest is the interpreter.
+WHATIF_MEMORY_BYTES_MAX: Final = 2_147_483_648

@@ -30,6 +30,7 @@ from sluicegate.control.running import candidate_of
 from sluicegate.control.subjects import Subjects
 from sluicegate.control.tokens import Tokens
 from sluicegate.control.watch import Watch
+from sluicegate.control.whatif import WhatIf
 from sluicegate.rules.feed import Revisions, Snapshot
 
 __all__ = ["RulesService"]
@@ -62,6 +63,7 @@ class RulesService:
         self.audit = Audit(self.ledger)
         self.nodes = Nodes(self.ledger, self.lists)
         self.nodes.observers.append(self.rollouts.observe)
+        self.whatif = WhatIf(self.ledger, self.rulesets, self.nodes, clock)
         chores = [self.pauses.sweep, self.lists.sweep, self.tokens.sweep, self.nodes.sweep, self.rollouts.tick]
         self.watch = Watch(self.ledger, list(chores))
         self._snapshot = Snapshot(Revisions(), None)

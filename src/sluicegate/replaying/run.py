@@ -47,6 +47,7 @@ class Replay:
 
     ``rules`` decide; ``against`` decide beside them, to compare. ``logs``: paths, ``-`` for standard input. ``log_format``: one of ``FORMATS``; ``auto``
     tells JSON from text by the first line of each log. ``window_us`` >= 0: how far out of order lines may be. ``fields``: ``FIELD=FACT`` for JSON.
+    ``clients_shown``: how many of the most refused clients the report names.
     """
 
     rules: RuleSet
@@ -55,6 +56,7 @@ class Replay:
     log_format: str = "auto"
     window_us: int = 120_000_000
     fields: Sequence[str] = ()
+    clients_shown: int = REPLAY_CLIENTS_SHOWN
     field_of: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -210,7 +212,7 @@ class _Run:
             bad_lines=self._bad_lines,
             refused=self._refused,
             rules=self._side.counts(),
-            top_refused=self._top.top(REPLAY_CLIENTS_SHOWN),
+            top_refused=self._top.top(self._what.clients_shown),
             top_refused_error=self._top.error,
             first_us=min(orderer.first_us for orderer in self._orderers if orderer.first_us is not None),
             last_us=max(orderer.last_us for orderer in self._orderers if orderer.last_us is not None),
@@ -232,6 +234,6 @@ class _Run:
             newly_allowed=self._newly_allowed.total(),
             newly_refused_by=self._newly_refused,
             newly_allowed_by=self._newly_allowed,
-            top_newly_refused=self._top_refused.top(REPLAY_CLIENTS_SHOWN),
-            top_newly_allowed=self._top_allowed.top(REPLAY_CLIENTS_SHOWN),
+            top_newly_refused=self._top_refused.top(self._what.clients_shown),
+            top_newly_allowed=self._top_allowed.top(self._what.clients_shown),
         )

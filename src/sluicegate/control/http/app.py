@@ -28,13 +28,14 @@ from sluicegate.control.http.settings import ApiSettings
 from sluicegate.control.http.subjects import SUBJECTS
 from sluicegate.control.http.trials import PAUSES, ROLLOUTS
 from sluicegate.control.http.versions import VERSIONS
+from sluicegate.control.http.whatif import WHATIF
 from sluicegate.control.model import Actor
 from sluicegate.control.service import RulesService
 
 __all__ = ["build_app", "build_local"]
 
 # More special paths come before those that take anything.
-_PARTS = (RULES, VERSIONS, SUBJECTS, LISTS, PAUSES, ROLLOUTS, COUNTERS, OPERATING, FEED, HEALTH)
+_PARTS = (RULES, VERSIONS, SUBJECTS, LISTS, PAUSES, ROLLOUTS, COUNTERS, WHATIF, OPERATING, FEED, HEALTH)
 
 _ABOUT = "Rules, tiers, subjects and lists, changed while traffic flows. Times are microseconds since 1970, UTC. Errors are problem documents (RFC 9457)."
 

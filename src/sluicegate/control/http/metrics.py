@@ -63,6 +63,11 @@ class _Collector(Collector):
         for operation, times in service.counters.operations.items():
             operations.add_metric([operation], times)
         yield operations
+        trials = CounterMetricFamily("sluicegate_control_whatif", "Trials of proposed rules.", labels=["result"])
+        for result, times in service.whatif.done.items():
+            trials.add_metric([result], times)
+        yield trials
+        yield _gauge("samples", "Sampled requests that are kept.", service.whatif.samples.kept)
         yield _counter("rollouts_rolled_back", "Rollouts undone by their guard.", service.rollouts.rolled_back)
 
 
