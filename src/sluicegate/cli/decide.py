@@ -14,7 +14,7 @@ from sluicegate.cli.facts import facts_options, taken_facts
 from sluicegate.cli.options import config_option, flag, option
 from sluicegate.cli.remote.connect import call, connection_options
 from sluicegate.cli.remote.counters import explain_remote
-from sluicegate.cli.rules import read_rules
+from sluicegate.cli.rule_files import read_rules
 from sluicegate.clock import US_PER_S, SystemClock
 from sluicegate.limiter.decision import Decision, RuleResult
 from sluicegate.limiter.engine import Engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
@@ -68,6 +69,7 @@ TOUR: tuple[tuple[str, str], ...] = (
     ("advance_rollout", "rollout advance 100%"),
     ("promote_rollout", "rollout promote"),
     ("abort_rollout", "rollout abort"),
+    ("try_rules", "rules diff rules.yaml --prune --minutes 5"),
     ("create_token", "tokens create ci --role editor --expires 90d"),
     ("list_tokens", "tokens list"),
     ("get_token", "tokens show 1"),
@@ -87,7 +89,9 @@ TOUR: tuple[tuple[str, str], ...] = (
 )
 
 # These need a node that can be asked.
-AT_NODES = frozenset({"read_counters", "grant_tokens", "reset_counters", "refund_decision", "explain_request"})
+AT_NODES = frozenset(
+    {"read_counters", "grant_tokens", "reset_counters", "refund_decision", "explain_request", "try_rules"}
+)
 
 # What is asked by nodes and by monitoring, not by people.
 FOR_MACHINES = frozenset({"feed", "health"})
@@ -208,6 +212,16 @@ def test_counters_at_a_node(remote: Any, files: None, done: Any, start_node: Any
         assert (tried.status, "nothing was changed" in tried.out) == (0, True)
         walk([("reset_counters", lines["reset_counters"])], remote, done)
         assert charge(1)["remaining"] == 99
+        deadline = time.monotonic() + 60
+        while (tried := remote(*lines["try_rules"].split())).status != 0:
+            # The node draws requests once the service has asked it to, and tells of them with its next report.
+            assert "no node has told of requests" in tried.err, tried.err
+            assert time.monotonic() < deadline
+            charge(1)
+            time.sleep(0.3)
+        assert "were drawn at random" in tried.out
+        assert json.loads(remote(*lines["try_rules"].split(), "--json").out)["whatif"]["report"]["requests"] > 0
+        done("try_rules")
         assert remote("counters", "refund", "no-such-decision").status == 2
         assert remote("counters", "read").status == 2
 

@@ -31,7 +31,7 @@ def audit() -> None:
 @option("outcome", type=click.Choice(["accepted", "refused"]), help="Only with this outcome.")
 @limited
 @connected()
-async def list_audit(session: Session, action: str, by: str, resource: str, outcome: str | None, limit: int) -> int:
+async def _list_audit(session: Session, action: str, by: str, resource: str, outcome: str | None, limit: int) -> int:
     """List the audit trail, the newest line first."""
     rows = await session.rows(
         "/v1/audit", "rows", limit, action=action, by=by, resource=resource, outcome=outcome or ""
@@ -62,7 +62,7 @@ async def list_audit(session: Session, action: str, by: str, resource: str, outc
 @option("head", metavar="ID:HASH", default="", help="A head that was noted elsewhere, which must be in the trail.")
 @option("head-file", type=click.Path(path_type=Path), metavar="FILE", help="File with that head.")
 @connected()
-async def verify(session: Session, head: str, head_file: Path | None) -> int:
+async def _verify(session: Session, head: str, head_file: Path | None) -> int:
     """Walk the audit trail and say whether it is whole. Exit status 1 where it is not.
 
     Note the head it prints where another owner keeps it: only against that can rows be missed that were cut off at the end.
@@ -99,7 +99,7 @@ async def verify(session: Session, head: str, head_file: Path | None) -> int:
     help="Where to write; - prints.",
 )
 @connected()
-async def export(session: Session, after: int, output: Path) -> int:
+async def _export(session: Session, after: int, output: Path) -> int:
     """Write the audit trail, the oldest line first, a JSON object a line; the export itself is its last line."""
     last: dict[str, Any] = {}
     lines = 0

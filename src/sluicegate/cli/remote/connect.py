@@ -147,7 +147,7 @@ def changing(function: Function) -> Function:
 
 def limited(function: Function) -> Function:
     """The flag of commands that list rows."""
-    decorator = option("limit", type=click.IntRange(1), default=100, help="Rows shown at most.")
+    decorator = option("limit", type=click.IntRange(1), metavar="N", default=100, help="Rows shown at most.")
     return decorator(function)
 
 

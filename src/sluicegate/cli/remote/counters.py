@@ -40,7 +40,7 @@ def counters() -> None:
 @counters.command("read")
 @_which
 @connected()
-async def read(session: Session, **values: Any) -> int:
+async def _read(session: Session, **values: Any) -> int:
     """Show how counters stand. Charges nothing."""
     answer = (await session.client.ask("POST", "/v1/counters/read", body=_question(values))).data
     session.show(answer, lambda: _say(answer))
@@ -52,7 +52,7 @@ async def read(session: Session, **values: Any) -> int:
 @_which
 @changing
 @connected()
-async def grant(session: Session, tokens: int, **values: Any) -> int:
+async def _grant(session: Session, tokens: int, **values: Any) -> int:
     """Give back up to TOKENS of what each of the counters has used, at once on all nodes."""
     body = {**_question(values), "tokens": tokens}
     answer = (await session.change("POST", "/v1/counters/grant", body=body)).data
@@ -64,7 +64,7 @@ async def grant(session: Session, tokens: int, **values: Any) -> int:
 @_which
 @changing
 @connected()
-async def reset(session: Session, **values: Any) -> int:
+async def _reset(session: Session, **values: Any) -> int:
     """Forget counters, at once on all nodes: they begin anew."""
     answer = (await session.change("POST", "/v1/counters/reset", body=_question(values))).data
     session.show(answer, lambda: _say(answer, session))
@@ -75,7 +75,7 @@ async def reset(session: Session, **values: Any) -> int:
 @click.argument("decision_id")
 @changing
 @connected()
-async def refund(session: Session, decision_id: str) -> int:
+async def _refund(session: Session, decision_id: str) -> int:
     """Give back what a decision charged, by its id; good once, for an hour."""
     answer = (await session.change("POST", "/v1/counters/refund", body={"decision_id": decision_id})).data
     where = f" at node {answer['node']}" if answer["node"] else ""

@@ -45,7 +45,7 @@ def lists() -> None:
 @option("source", metavar="NAME", help="Only entries of this feed.")
 @limited
 @connected()
-async def show_lists(session: Session, name: str | None, kind: str | None, source: str | None, limit: int) -> int:
+async def _show_lists(session: Session, name: str | None, kind: str | None, source: str | None, limit: int) -> int:
     """Show how many entries the lists have, or the entries of one."""
     if name is None:
         counts = (await session.get("/v1/lists")).data
@@ -73,7 +73,7 @@ async def show_lists(session: Session, name: str | None, kind: str | None, sourc
 @_list_argument
 @click.argument("value")
 @connected()
-async def get_entry(session: Session, name: str, value: str) -> int:
+async def _get_entry(session: Session, name: str, value: str) -> int:
     """Show one entry, by any spelling of its value. Exit status 1 where there is none."""
     found = await session.found(entry_path(name, value))
     if found is None:
@@ -91,7 +91,7 @@ async def get_entry(session: Session, name: str, value: str) -> int:
 @flag("update", help="Change the entry where it is there already.")
 @changing
 @connected()
-async def add_entry(
+async def _add_entry(
     session: Session, name: str, value: str, expires: End | None, source: str | None, update: bool
 ) -> int:
     """Put somebody on a list."""
@@ -117,7 +117,7 @@ async def add_entry(
 @seen
 @changing
 @connected()
-async def remove_entries(
+async def _remove_entries(
     session: Session, name: str, value: str | None, source: str | None, if_match: str | None
 ) -> int:
     """Take somebody, or a whole feed, off a list."""
@@ -149,7 +149,7 @@ async def remove_entries(
 @option("import-timeout", type=DurationType(), default="10m", help="How long to wait for the service to take it.")
 @changing
 @connected()
-async def import_entries(
+async def _import_entries(
     session: Session,
     name: str,
     file: Path,

@@ -34,7 +34,7 @@ def tokens() -> None:
 @option("expires", type=EndType(), metavar="WHEN", help="When it ends: a span such as 90d, or a time. Left out: never.")
 @changing
 @connected(make=True)
-async def create_token(session: Session, name: str, role: str, namespace: tuple[str, ...], expires: End | None) -> int:
+async def _create_token(session: Session, name: str, role: str, namespace: tuple[str, ...], expires: End | None) -> int:
     """Make a token. It is printed this once, and kept nowhere."""
     body: dict[str, Any] = {"name": name, "role": role}
     if namespace:
@@ -49,7 +49,7 @@ async def create_token(session: Session, name: str, role: str, namespace: tuple[
 @tokens.command("list")
 @limited
 @connected()
-async def list_tokens(session: Session, limit: int) -> int:
+async def _list_tokens(session: Session, limit: int) -> int:
     """List tokens, the newest first, without their texts."""
     rows = await session.rows("/v1/tokens", "tokens", limit)
     made = [tuple(_told(row).values()) for row in rows]
@@ -61,7 +61,7 @@ async def list_tokens(session: Session, limit: int) -> int:
 @tokens.command("show")
 @click.argument("number", type=_NUMBER)
 @connected()
-async def show_token(session: Session, number: int) -> int:
+async def _show_token(session: Session, number: int) -> int:
     """Show a token, without its text."""
     row = (await session.get(f"/v1/tokens/{number}")).data
     session.show(row, lambda: pairs(_told(row)))
@@ -72,7 +72,7 @@ async def show_token(session: Session, number: int) -> int:
 @click.argument("number", type=_NUMBER)
 @changing
 @connected()
-async def revoke_token(session: Session, number: int) -> int:
+async def _revoke_token(session: Session, number: int) -> int:
     """Revoke a token by its number, at once."""
     row = (await session.change("DELETE", f"/v1/tokens/{number}")).data
     session.done(row, f"token {row['id']} ({row['name']}) is revoked")

@@ -69,7 +69,7 @@ def rollout() -> None:
 @option("guard-window", type=DurationType(), help="How far back the guard looks.  [default: 60s]")
 @changing
 @connected()
-async def start(
+async def _start(
     session: Session,
     paths: tuple[Path, ...],
     kind: str,
@@ -109,7 +109,7 @@ async def start(
 @rollout.command("list")
 @limited
 @connected()
-async def list_rollouts(session: Session, limit: int) -> int:
+async def _list_rollouts(session: Session, limit: int) -> int:
     """List rollouts, the newest first."""
     rows = await session.rows("/v1/rollouts", "rollouts", limit)
 
@@ -135,7 +135,7 @@ async def list_rollouts(session: Session, limit: int) -> int:
 @rollout.command("status")
 @_number
 @connected()
-async def status(session: Session, number: int | None) -> int:
+async def _status(session: Session, number: int | None) -> int:
     """Show a rollout."""
     row = (await session.get(f"/v1/rollouts/{await _which(session, number)}")).data
     session.show(row, lambda: pairs(_told(row)))
@@ -145,7 +145,7 @@ async def status(session: Session, number: int | None) -> int:
 @rollout.command("candidate")
 @_number
 @connected()
-async def candidate(session: Session, number: int | None) -> int:
+async def _candidate(session: Session, number: int | None) -> int:
     """Print the rules on trial, as a rules file."""
     document = (await session.get(f"/v1/rollouts/{await _which(session, number)}/candidate")).data
     session.show(document, lambda: click.echo(yaml_of(document), nl=False))
@@ -155,7 +155,7 @@ async def candidate(session: Session, number: int | None) -> int:
 @rollout.command("report")
 @_number
 @connected()
-async def report(session: Session, number: int | None) -> int:
+async def _report(session: Session, number: int | None) -> int:
     """Show what old and new rules did, and whom the new ones refuse most."""
     found = (await session.get(f"/v1/rollouts/{await _which(session, number)}/report")).data
 
@@ -187,7 +187,7 @@ async def report(session: Session, number: int | None) -> int:
 @_number
 @changing
 @connected()
-async def advance(session: Session, share: int, number: int | None) -> int:
+async def _advance(session: Session, share: int, number: int | None) -> int:
     """Go to another SHARE of the clients, such as 10%, larger or smaller."""
     which = await _which(session, number)
     row = (await session.change("POST", f"/v1/rollouts/{which}/advance", body={"basis_points": share})).data
@@ -202,7 +202,7 @@ async def advance(session: Session, share: int, number: int | None) -> int:
 @forced
 @changing
 @connected()
-async def promote(session: Session, number: int | None, force: bool) -> int:
+async def _promote(session: Session, number: int | None, force: bool) -> int:
     """Put the rules on trial into service for everybody."""
     which = await _which(session, number)
     answer = await session.change("POST", f"/v1/rollouts/{which}/promote", params={"force": "true"} if force else {})
@@ -214,7 +214,7 @@ async def promote(session: Session, number: int | None, force: bool) -> int:
 @_number
 @changing
 @connected()
-async def abort(session: Session, number: int | None) -> int:
+async def _abort(session: Session, number: int | None) -> int:
     """End a rollout; all clients are back with the rules in service."""
     row = (await session.change("POST", f"/v1/rollouts/{await _which(session, number)}/abort")).data
     session.done(row, f"rollout {row['id']} is aborted")

@@ -27,7 +27,7 @@ def subjects() -> None:
 @option("prefix", metavar="TEXT", default="", help="Only subjects whose names begin so, such as user:")
 @limited
 @connected()
-async def show_subjects(session: Session, subject: str | None, prefix: str, limit: int) -> int:
+async def _show_subjects(session: Session, subject: str | None, prefix: str, limit: int) -> int:
     """Show one subject, or list them. Exit status 1 where it is not there."""
     if subject is not None:
         found = await session.found(subject_path(subject))
@@ -61,7 +61,7 @@ async def show_subjects(session: Session, subject: str | None, prefix: str, limi
 @seen
 @changing
 @connected()
-async def set_subject(
+async def _set_subject(
     session: Session,
     subject: str,
     tier: str | None,
@@ -98,7 +98,7 @@ async def set_subject(
 @seen
 @changing
 @connected()
-async def remove_subject(session: Session, subject: str, if_match: str | None) -> int:
+async def _remove_subject(session: Session, subject: str, if_match: str | None) -> int:
     """Forget what was set for a subject."""
     path = subject_path(subject)
     await session.change("DELETE", path, match=await tag(session, path, if_match))

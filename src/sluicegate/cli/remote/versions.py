@@ -28,7 +28,7 @@ def versions() -> None:
 @versions.command("list")
 @limited
 @connected()
-async def list_versions(session: Session, limit: int) -> int:
+async def _list_versions(session: Session, limit: int) -> int:
     """List versions, the newest first."""
     rows = await session.rows("/v1/versions", "versions", limit)
 
@@ -43,7 +43,7 @@ async def list_versions(session: Session, limit: int) -> int:
 @versions.command("show")
 @click.argument("number", type=_NUMBER)
 @connected()
-async def show_version(session: Session, number: int) -> int:
+async def _show_version(session: Session, number: int) -> int:
     """Print a version with its rules, as a rules file with a head of comments."""
     version = (await session.get(f"/v1/versions/{number}")).data
 
@@ -63,7 +63,7 @@ async def show_version(session: Session, number: int) -> int:
 @click.argument("old", type=_NUMBER)
 @click.argument("new", type=_NUMBER)
 @connected()
-async def diff_versions(session: Session, old: int, new: int) -> int:
+async def _diff_versions(session: Session, old: int, new: int) -> int:
     """Say what lies between two versions. Exit status 0 same, 1 differs."""
     found = (await session.get(f"/v1/versions/{old}/diff/{new}")).data
     changes = msgspec.convert(found["changes"], list[Change])
