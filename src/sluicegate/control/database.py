@@ -79,9 +79,12 @@ class Database:
         """As ``write``, on a connection from ``scratch`` that is in no transaction."""
         async with self._alone():
             await connection.execution_options(**{_WRITE: True})
-            async with connection.begin():
-                await self._lock(connection)
-                yield connection
+            try:
+                async with connection.begin():
+                    await self._lock(connection)
+                    yield connection
+            finally:
+                await connection.execution_options(**{_WRITE: False})
 
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:

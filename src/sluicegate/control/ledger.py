@@ -32,7 +32,7 @@ _RULESET: Final = "ruleset"
 class Change:
     """A change under way. ``connection`` is in a writing transaction; ``now_us`` is the one time of the change.
 
-    ``revisions`` are those before it. What is not noted by ``record`` was no change: its transaction is given up.
+    ``revisions`` are those before it. What is not noted by ``record``, nor kept by ``keep``, was no change: its transaction is given up.
     """
 
     def __init__(self, connection: AsyncConnection, revisions: Revisions, now_us: int) -> None:
@@ -40,6 +40,7 @@ class Change:
         self.revisions = revisions
         self.now_us = now_us
         self.recorded: dict[str, Any] | None = None
+        self.kept = False
         self.touched: dict[str, int] = {}
 
     async def touch(self, part: Part) -> int:
@@ -54,6 +55,10 @@ class Change:
         """The rule set has this version from now on."""
         self.touched[_RULESET] = version
 
+    def keep(self) -> None:
+        """Keep it, recorded or not: for a part of a larger change, whose first and last parts are recorded."""
+        self.kept = True
+
     def record(
         self,
         diff: Any = None,
@@ -63,6 +68,7 @@ class Change:
         after_version: int | None = None,
     ) -> None:
         """What the audit trail is to say of it. ``resource`` in place of the one the change began with."""
+        self.kept = True
         self.recorded = {"diff": diff, "before_version": before_version, "after_version": after_version}
         if resource is not None:
             self.recorded["resource"] = resource
@@ -115,17 +121,18 @@ class Ledger:
                 async with entered as connection:
                     change = Change(connection, await read_revisions(connection), self.clock.now_us())
                     yield change
-                    if validate_only or change.recorded is None:
+                    if validate_only or not change.kept:
                         raise _NothingToKeep
-                    row = {"resource": resource, "reason": reason, **change.recorded}
-                    await chain.append(connection, actor, change.now_us, action, outcome="accepted", **row)
+                    if change.recorded is not None:
+                        row = {"resource": resource, "reason": reason, **change.recorded}
+                        await chain.append(connection, actor, change.now_us, action, outcome="accepted", **row)
                     after = msgspec.structs.replace(change.revisions, **change.touched)
                     await self._notify(connection, change, after)
         except ControlError as error:
             if not validate_only and not isinstance(error, Unavailable):
                 await self._refused(actor, action, resource, reason, error)
             raise
-        if not validate_only and change.recorded is not None:
+        if not validate_only and change.kept:
             await self._tell(change, after)
 
     async def note(self, actor: Actor, action: str, resource: str, outcome: str, diff: Any = None) -> None:

@@ -1,7 +1,4 @@
-"""A feed of many entries, taken in one transaction: first staged in a table of the connection's own, then merged by the database.
-
-While the lines come in, nobody waits: the lock of changes is held from the merge on only.
-"""
+"""The lines of a feed, checked and staged in a table of the connection's own, while everything else goes on. See ``list_steps`` for the rest."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sluicegate.bounds import IMPORT_BATCH_LINES, IMPORT_FAULTS_SHOWN, IMPORT_LINE_BYTES_MAX, LIST_ENTRIES_MAX
 from sluicegate.control.errors import Fault, Invalid
 from sluicegate.control.list_values import NotAnEntry, read_line
-from sluicegate.control.model import ImportResult
 
 __all__ = ["Import", "stage", "unstage"]
 
@@ -33,27 +30,7 @@ _FILL: Final = {
     "postgresql": "INSERT INTO staged SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) ON CONFLICT DO NOTHING",
 }
 _DROP: Final = "DROP TABLE IF EXISTS staged"
-
-_ENTRY: Final = "e.list = :list AND e.kind = s.kind AND e.value = s.value AND e.deleted = 0"
-_ALIVE: Final = "(e.expires_us IS NULL OR e.expires_us > :now_us)"
-_COUNT: Final = f"SELECT count(*) FROM staged s JOIN list_entries e ON {_ENTRY} AND {_ALIVE}"  # noqa: S608 - fixed words only
-# Only what differs is written: PostgreSQL would lock, and so write, every row that meets one that is there. In order, because
-# that is the order of the indexes as well.
-_MERGE: Final = """
-INSERT INTO list_entries (list, kind, value, expires_us, source, reason, created_us, actor, revision, deleted)
-SELECT :list, s.kind, s.value, s.expires_us, :source, :reason, :now_us, :actor, :revision, 0
-FROM staged s LEFT JOIN list_entries e ON e.list = :list AND e.kind = s.kind AND e.value = s.value
-WHERE e.value IS NULL OR e.deleted = 1 OR e.expires_us <= :now_us
-    OR (e.source = :source AND COALESCE(e.expires_us, -1) <> COALESCE(s.expires_us, -1))
-ORDER BY s.kind, s.value
-ON CONFLICT (list, kind, value) DO UPDATE SET
-    expires_us = excluded.expires_us, source = excluded.source, reason = excluded.reason, created_us = excluded.created_us,
-    actor = excluded.actor, revision = excluded.revision, deleted = 0
-"""
-_REMOVE: Final = """
-UPDATE list_entries SET deleted = 1, revision = :revision WHERE list = :list AND source = :source AND deleted = 0
-AND NOT EXISTS (SELECT 1 FROM staged s WHERE s.kind = list_entries.kind AND s.value = list_entries.value)
-"""
+_DROP_ALL: Final = (_DROP, "DROP TABLE IF EXISTS steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +44,6 @@ class Import:
     replace: bool
     expires_us: int | None
     now_us: int
-
-    async def merge(
-        self, connection: AsyncConnection, lines: int, revision: int, actor: str, reason: str
-    ) -> ImportResult:
-        """Make the staged entries part of the list, within a writing transaction."""
-        names = {"list": self.list, "source": self.source, "now_us": self.now_us, "revision": revision}
-        before = (await connection.execute(text(_COUNT), {"list": self.list, "now_us": self.now_us})).scalar_one()
-        merged = (await connection.execute(text(_MERGE), {**names, "reason": reason, "actor": actor})).rowcount
-        removed = 0
-        if self.replace:
-            del names["now_us"]
-            removed = (await connection.execute(text(_REMOVE), names)).rowcount
-        if connection.dialect.name == "postgresql" and merged + removed >= IMPORT_BATCH_LINES:
-            # The next import of this feed comes sooner than the server would count by itself.
-            await connection.execute(text("ANALYZE list_entries"))
-        added = lines - before
-        return ImportResult(lines, added, merged - added, removed, lines - merged, revision)
 
 
 async def stage(connection: AsyncConnection, chunks: AsyncIterable[bytes], settings: Import) -> int:
@@ -114,12 +74,14 @@ async def stage(connection: AsyncConnection, chunks: AsyncIterable[bytes], setti
 
 @contextlib.asynccontextmanager
 async def unstage(connection: AsyncConnection) -> AsyncIterator[None]:
-    """Drop what was staged on a connection, at the end."""
+    """Drop what was staged on a connection, at the end. With a connection that is broken it is gone already."""
     try:
         yield
     finally:
-        async with connection.begin():
-            await connection.execute(text(_DROP))
+        with contextlib.suppress(SQLAlchemyError, OSError):
+            async with connection.begin():
+                for statement in _DROP_ALL:
+                    await connection.execute(text(statement))
 
 
 async def _fill(connection: AsyncConnection, rows: list[Staged]) -> None:

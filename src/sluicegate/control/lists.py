@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, Iterator
-from typing import Any, Literal, get_args
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from typing import Any, Literal, NoReturn, get_args
 
-from sqlalchemy import Row, and_, func, or_, select, update
+from sqlalchemy import Row, and_, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sluicegate.bounds import IMPORTS_AT_ONCE_MAX, LIST_ENTRIES_MAX
+from sluicegate.bounds import IMPORT_STEP_ROWS_MIN, IMPORTS_AT_ONCE_MAX, LIST_ENTRIES_MAX
 from sluicegate.control import schema
 from sluicegate.control.deltas import delta, prune
 from sluicegate.control.edits import check_expected
@@ -25,6 +25,7 @@ from sluicegate.control.errors import (
 )
 from sluicegate.control.ledger import Ledger, read_revisions
 from sluicegate.control.list_import import Import, stage, unstage
+from sluicegate.control.list_steps import Job, in_steps
 from sluicegate.control.list_values import key_of
 from sluicegate.control.model import Actor, Expect, ImportResult, ListRow, Page, Role
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
@@ -44,6 +45,7 @@ class Lists:
         self._ledger = ledger
         self._room = Room(_TABLE)
         self._importing = asyncio.Semaphore(IMPORTS_AT_ONCE_MAX)
+        self._removing = asyncio.Semaphore(IMPORTS_AT_ONCE_MAX)
 
     async def get(self, key: ListKey) -> ListRow:
         """Raises NotFound, and Invalid for a key that no entry can have."""
@@ -188,13 +190,18 @@ class Lists:
         reason: str = "",
         validate_only: bool = False,
     ) -> ImportResult:
-        """All entries or none, in bounded memory, whatever the size of the chunks. Raises Invalid with pointers ``/LINE`` from 1.
+        """A feed, in bounded memory, whatever the size of the chunks. Raises Invalid with pointers ``/LINE`` from 1; then nothing is taken.
 
         ``text``: one value a line; empty lines and comments after ``#`` or ``;`` are left out. ``ndjson``: one ``ImportedEntry`` a line.
-        ``replace``: entries of the same source that are not among them are removed. An entry that another source put there, and
-        that has not ended, stays as it is and counts as unchanged; so a feed never takes away, or ends, what somebody blocked by hand.
+        ``replace``: entries of the same source that are not among them are removed, after all others were put. An entry that another
+        source put there, and that has not ended, stays as it is and counts as unchanged; so a feed never takes away, or ends, what
+        somebody blocked by hand.
+
+        A large one is taken in steps, each a revision (``list_steps``): one that is cut off in the middle has been taken in part, and the
+        same feed again does the rest. Raises Conflict where another import of the source begins meanwhile.
         """
-        async with self._importing, self._ledger.database.scratch() as connection:
+        action, resource = f"list.{name}.import", f"{name}:{source}"
+        async with self._importing, self._ledger.database.scratch() as connection, unstage(connection):
             with self._as_refusal() as refusal:
                 self._ledger.allow(actor, Role.EDITOR)
                 # Any valid value: what is checked is list and kind.
@@ -202,36 +209,29 @@ class Lists:
                 check_text("source", source, 128, least=1)
                 settings = Import(name, source, kind, form, replace, expires_us, self._ledger.clock.now_us())
                 lines = await stage(connection, chunks, settings)
-            options: dict[str, Any] = {"reason": reason, "validate_only": validate_only, "on": connection}
-            begun = self._ledger.change(actor, Role.EDITOR, f"list.{name}.import", f"{name}:{source}", **options)
-            async with unstage(connection), begun as change:
-                if refusal:
-                    raise refusal[0]
-                result = await settings.merge(connection, lines, await change.touch("lists"), actor.name, reason)
-                if result.added and await self._room.left(connection, LIST_ENTRIES_MAX) < 0:
-                    raise Conflict(f"the lists would hold more than {LIST_ENTRIES_MAX} entries")
-                if result.added or result.changed or result.removed:
-                    await prune(connection, _TABLE, "lists")
-                    counts = {"added": result.added, "changed": result.changed, "removed": result.removed}
-                    change.record({"lines": lines, **counts})
-        return result
+            if refusal:
+                await self._refuse(refusal[0], actor, action, resource, reason, validate_only=validate_only)
+            job = Job(settings, actor, action, resource, reason, LIST_ENTRIES_MAX)
+            return await in_steps(self._ledger, connection, job, lines, validate_only=validate_only)
 
     async def remove_source(
         self, actor: Actor, name: ListName, source: str, *, reason: str = "", validate_only: bool = False
     ) -> int:
-        """All entries of a source; how many there were."""
-        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
-        begun = self._ledger.change(actor, Role.EDITOR, f"list.{name}.remove_source", f"{name}:{source}", **options)
-        async with begun as change:
+        """All entries of a source, in steps as an import; how many there were. An import of the source that is under way gives up."""
+        action, resource = f"list.{name}.remove_source", f"{name}:{source}"
+        with self._as_refusal() as refusal:
+            self._ledger.allow(actor, Role.EDITOR)
             _check_name(name)
             check_text("source", source, 128)
-            found = and_(_TABLE.c.list == name, _TABLE.c.source == source, _LIVE)
-            gone = {"deleted": 1, "revision": await change.touch("lists")}
-            removed: int = (await change.connection.execute(update(_TABLE).where(found).values(gone))).rowcount
-            if removed:
-                await prune(change.connection, _TABLE, "lists")
-                change.record({"removed": removed})
-        return removed
+        if refusal:
+            await self._refuse(refusal[0], actor, action, resource, reason, validate_only=validate_only)
+        settings = Import(name, source, "ip", "text", replace=True, expires_us=None, now_us=self._ledger.clock.now_us())
+        job = Job(settings, actor, action, resource, reason, LIST_ENTRIES_MAX)
+        # Not behind the imports, which it may be there to end.
+        async with self._removing, self._ledger.database.scratch() as connection, unstage(connection):
+            await stage(connection, _nothing(), settings)
+            result = await in_steps(self._ledger, connection, job, 0, validate_only=validate_only)
+        return result.removed
 
     async def changes(self, since: int, cursor: str = "") -> ListChanges:
         """For nodes; raises Invalid for a cursor that is none. See ``deltas`` for how pages follow one another."""
@@ -245,13 +245,15 @@ class Lists:
         return ListChanges(incarnation, page.since, page.revision, page.full, put, gone, page.more, page.cursor)
 
     async def sweep(self) -> None:
-        """Turn entries that have ended into tombstones. Nodes know the end of each entry by themselves, so no revision comes of it."""
+        """Turn entries that have ended into tombstones, some at a time. Nodes know the end of each entry by themselves, so no revision comes of it."""
+        keys = list(_TABLE.primary_key.columns)
         ended = and_(_LIVE, _TABLE.c.expires_us <= self._ledger.clock.now_us())
+        oldest = select(*keys).where(ended).order_by(_TABLE.c.expires_us).limit(IMPORT_STEP_ROWS_MIN)
         async with self._ledger.database.read() as connection:
-            if (await connection.execute(select(_TABLE.c.value).where(ended).limit(1))).first() is None:
+            if (await connection.execute(oldest.limit(1))).first() is None:
                 return
         async with self._ledger.database.write() as connection:
-            await connection.execute(update(_TABLE).where(ended).values(deleted=1))
+            await connection.execute(update(_TABLE).where(tuple_(*keys).in_(oldest)).values(deleted=1))
             await prune(connection, _TABLE, "lists")
 
     def _lives(self) -> Any:
@@ -267,6 +269,15 @@ class Lists:
         if (await connection.execute(update(_TABLE).where(found).values(values))).rowcount == 0:
             await connection.execute(_TABLE.insert(), values)
 
+    async def _refuse(
+        self, error: ControlError, actor: Actor, action: str, resource: str, reason: str, *, validate_only: bool
+    ) -> NoReturn:
+        """Raise why something is refused that was found before there was a transaction, with its line in the audit trail."""
+        async with self._ledger.change(
+            actor, Role.EDITOR, action, resource, reason=reason, validate_only=validate_only
+        ):
+            raise error
+
     @contextlib.contextmanager
     def _as_refusal(self) -> Iterator[list[ControlError]]:
         """Keeps why an import is refused until there is a transaction to refuse it in."""
@@ -277,6 +288,12 @@ class Lists:
             raise
         except ControlError as error:
             kept.append(error)
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    none: tuple[bytes, ...] = ()
+    for chunk in none:
+        yield chunk
 
 
 def _check_name(name: str) -> None:

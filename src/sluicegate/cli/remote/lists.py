@@ -160,7 +160,7 @@ async def _import_entries(
     expires: End | None,
     import_timeout: float,
 ) -> int:
-    """Take a feed into a list, all lines or none: a value a line, or JSON objects a line. FILE may be - for standard input."""
+    """Take a feed into a list, nothing of it where a line is wrong: a value a line, or JSON objects a line. FILE may be - for standard input."""
     if expires is not None and expires.after_us is None:
         raise click.BadParameter("a feed ends a span from now, such as 7d", param_hint="--expires")
     params = {"source": source, "kind": kind, "replace": "true" if replace else "false"}

@@ -146,7 +146,10 @@ async def _import_entries(
     replace: Annotated[bool, Query(description="Remove entries of this source that are not among the lines.")] = False,
     expires_s: Annotated[float | None, Query(gt=0, description="Seconds until they end; left out: never.")] = None,
 ) -> Response:
-    """Take a feed into a list: all lines, or none.
+    """Take a feed into a list; nothing of it where a line is wrong.
+
+    A large one is taken in steps: it is put first, what leaves goes last, and other changes are made in between. One that is cut off
+    has been taken in part; the same feed again does the rest. Another import of the same source ends this one with 409.
 
     `text/plain`: a value a line; what follows `#` or `;` is a comment. `application/x-ndjson`: a line is
     `{"value": ..., "kind": ..., "expires_us": ...}`, of which only the value must be there. The body may have any length up to the
