@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,13 +12,15 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from sluicegate.bounds import WHATIF_CLIENTS_SHOWN
 from sluicegate.cli.options import DurationType, config_option, flag, option
-from sluicegate.cli.rules import read_rules
+from sluicegate.cli.rule_files import read_rules
 from sluicegate.clock import US_PER_S
-from sluicegate.replaying import FORMATS, Replay
+from sluicegate.replaying import FORMATS, Replay, Report
 from sluicegate.replaying import replay as run_replay
+from sluicegate.rules.model import RuleSet
 
-__all__ = ["replay"]
+__all__ = ["replay", "replayed"]
 
 _FILE = click.Path(path_type=Path)
 
@@ -64,6 +66,13 @@ def replay(
         report = run_replay(what, started, advanced)
     click.echo(json_format.dumps(report.to_dict(), indent=2) if json else report.text())
     return 0
+
+
+def replayed(old: RuleSet, new: RuleSet, logs: Sequence[str]) -> Report:
+    """What ``new`` would have decided on these logs, next to ``old``. Raises ConfigurationError."""
+    what = Replay(rules=new, against=old, logs=logs, clients_shown=WHATIF_CLIENTS_SHOWN)
+    with _progress() as (started, advanced):
+        return run_replay(what, started, advanced)
 
 
 @contextmanager

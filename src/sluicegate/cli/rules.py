@@ -14,6 +14,7 @@ from sluicegate.bounds import REPORT_LOAD_MAX
 from sluicegate.cli.options import Group, NumberType, config_option, flag, option
 from sluicegate.cli.remote.connect import call, connection_options
 from sluicegate.cli.remote.ruleset import compare
+from sluicegate.cli.replay import replayed
 from sluicegate.cli.rule_files import RULE_PATH, read_bytes, read_files, read_rules
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.diff import diff_rules, render_diff
@@ -100,21 +101,39 @@ def _bounds(file: Path, rps: float, clients: int, nodes: int, json: bool) -> int
 @click.argument("old", type=RULE_PATH, metavar="OLD")
 @click.argument("new", type=RULE_PATH, required=False, metavar="[NEW]")
 @flag("prune", help="Of one FILE: rules, tiers and settings that it does not name would be removed, not kept.")
+@option(
+    "replay",
+    multiple=True,
+    metavar="LOG",
+    type=click.Path(allow_dash=True),
+    help="Access log that both decide by its own clock: says who would be newly refused; may be repeated.",
+)
+@option(
+    "minutes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of one FILE: try it on the requests that the nodes of the service drew at random in the last N minutes.",
+)
 @connection_options
-def _diff(old: Path, new: Path | None, prune: bool, **values: Any) -> int:
+def _diff(old: Path, new: Path | None, prune: bool, replay: tuple[str, ...], minutes: int | None, **values: Any) -> int:
     """Say what changing from OLD to NEW means, counters included; of one FILE, what `apply` would change in a service.
 
     Each is a file, or a directory that holds one set in several. Exit status 0 same, 1 differs, 2 error.
     """
     if new is None:
-        return call(values, lambda session: compare(session, old, prune=prune))
-    changes = diff_rules(read_rules(old), read_rules(new))
+        return call(values, lambda session: compare(session, old, prune=prune, logs=replay, minutes=minutes))
+    if minutes is not None:
+        raise click.UsageError("--minutes: is of a service; give one FILE, which is compared with the rules in service")
+    before, after = read_rules(old), read_rules(new)
+    changes = diff_rules(before, after)
+    report = replayed(before, after, replay) if replay else None
     if values["json"]:
-        _print_json([dataclasses.asdict(change) for change in changes])
-    elif changes:
-        click.echo(render_diff(changes))
-    else:
-        click.echo("no difference in meaning")
+        told = [dataclasses.asdict(change) for change in changes]
+        _print_json(told if report is None else {"changes": told, "replay": report.to_dict()})
+        return 1 if changes else 0
+    click.echo(render_diff(changes) if changes else "no difference in meaning")
+    if report is not None:
+        click.echo("\n" + report.text())
     return 1 if changes else 0
 
 

@@ -81,8 +81,9 @@ class WhatIf:
         version, current = await self._current(document)
         async with self._turn(), _scratch() as (path, file):
             async for piece in log:
-                file.write(piece)
-            file.flush()
+                # A disk that is slow must not keep all others waiting.
+                await asyncio.to_thread(file.write, piece)
+            await asyncio.to_thread(file.flush)
             job = Job(document, current, [str(path)], log_format, window_us)
             return WhatIfAnswer(version, await self._run(job, path))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from typing import Any
 import click
 import msgspec
 
+from sluicegate.bounds import WHATIF_S_MAX
 from sluicegate.cli.options import DurationType, flag, option
 from sluicegate.cli.remote.connect import Session, changing, connected
-from sluicegate.cli.remote.render import span
+from sluicegate.cli.remote.render import span, told
+from sluicegate.cli.replay import replayed
 from sluicegate.cli.rule_files import RULE_PATH, read_files, source_of
 from sluicegate.clock import US_PER_S, SystemClock
 from sluicegate.errors import ConfigurationError
@@ -31,6 +33,7 @@ __all__ = ["apply", "compare", "export", "say_outcome"]
 
 _NOTHING = RuleSet(rules=(), identity=IdentityConfig())
 _POLL_S = 0.2
+_TRIAL_S = WHATIF_S_MAX + 10.0
 _LIVE_US = 15 * US_PER_S
 
 
@@ -44,18 +47,54 @@ class _Plan:
     etag: str
 
 
-async def compare(session: Session, path: Path, *, prune: bool) -> int:
-    """Say what applying a file or a directory would change; 0 nothing, 1 something."""
+async def compare(
+    session: Session, path: Path, *, prune: bool, logs: Sequence[str] = (), minutes: int | None = None
+) -> int:
+    """Say what applying a file or a directory would change; 0 nothing, 1 something.
+
+    ``logs``: decided by both, here. ``minutes``: of sampled traffic, decided by both at the service.
+    """
     plan = await _plan(session, (path,), prune=prune)
     old = _NOTHING if plan.current is None else _meaning(plan.current, "the rules in service")
-    changes = diff_rules(old, _meaning(plan.document, str(path)))
+    new = _meaning(plan.document, str(path))
+    changes = diff_rules(old, new)
+    report = replayed(old, new, logs) if logs else None
+    tried = None
+    if minutes is not None:
+        body = {"document": plan.document, "minutes": minutes}
+        tried = (await session.client.ask("POST", "/v1/whatif", body=body, timeout_s=_TRIAL_S)).data
 
     def say() -> None:
         click.echo(render_diff(changes) if changes else "no difference in meaning")
         _say_kept(plan.kept)
+        if report is not None:
+            click.echo("\n" + report.text())
+        if tried is not None:
+            _say_tried(tried)
 
-    session.show(msgspec.to_builtins(changes), say)
+    document: Any = msgspec.to_builtins(changes)
+    if report is not None or tried is not None:
+        document = {"changes": document, "replay": None if report is None else report.to_dict(), "whatif": tried}
+    session.show(document, say)
     return 1 if changes else 0
+
+
+def _say_tried(tried: dict[str, Any]) -> None:
+    """What sampled traffic says, and how sure that is."""
+    report, sampled = tried["report"], tried["sampled"]
+    against = report["against"]
+    click.echo(
+        f"\nof {sampled['requests']:,} requests {sampled['samples']:,} were drawn at random; each stands for {sampled['weight']:,}"
+    )
+    click.echo(f"refused {report['refused']:,}, by the rules in service {against['refused']:,}")
+    for what in ("newly_refused", "newly_allowed"):
+        low, high = sampled[f"{what}_low"], sampled[f"{what}_high"]
+        sure = "" if low == high else f" ({low:,} to {high:,} with 95 % confidence)"
+        click.echo(f"{what.replace('_', ' ')} {against[what]:,}{sure}")
+        for rule, count in sorted(against[f"{what}_by_rule"].items(), key=lambda each: -each[1]):
+            click.echo(f"  {count:>10,}  {told(rule)}")
+        for client, count in against[f"top_{what}"]:
+            click.echo(f"  {count:>10,}  {told(client)}")
 
 
 @click.command("apply")
