@@ -34,6 +34,8 @@ class Server:
         self.out = directory / "out.txt"
         self.err = directory / "err.txt"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLUICEGATE_")}
+        # The rules service of ``up`` is started where a test is about it.
+        inherited["SLUICEGATE_CONTROL"] = "off"
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sluicegate", *arguments],

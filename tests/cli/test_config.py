@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.settings import Settings
 from sluicegate.cli import serve
 from sluicegate.doors.listen import Address
@@ -36,8 +37,9 @@ def test_defaults(sluicegate: Run, served: list[Settings]) -> None:
             gateway=Address("127.0.0.1", 8080),
             api=Address("127.0.0.1", 8081),
             grpc=Address("127.0.0.1", 8082),
-            not_built=("control",),
             grpc_by_default=True,
+            control=ControlSettings(),
+            control_by_default=True,
         )
     ]
     assert served[0].demo

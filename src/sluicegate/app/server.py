@@ -73,13 +73,14 @@ class Surroundings(Protocol):
 
 
 class Alone:
-    """A process that serves by itself: its listeners are its own, and it says where they are on ``out``."""
+    """A process that serves by itself: its listeners are its own, and it says where they are on ``out``. ``then`` is called when it has."""
 
     fleet: Fleet | None = None
 
-    def __init__(self, settings: Settings, out: TextIO) -> None:
+    def __init__(self, settings: Settings, out: TextIO, then: Callable[[], None] | None = None) -> None:
         self._settings = settings
         self._out = out
+        self._then = then
 
     def begin(self, requests: StopRequests) -> None:
         requests.listen()
@@ -90,6 +91,8 @@ class Alone:
     def opened(self, application: Application, urls: list[tuple[str, str]]) -> None:
         path = None if application.rules is None else application.rules.path
         announce(self._out, self._settings, urls, path, application.limiter.ruleset)
+        if self._then is not None:
+            self._then()
 
 
 async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) -> int:
@@ -177,16 +180,20 @@ async def _drain(
 async def _keep_rules(application: Application, urls: dict[str, str]) -> None:
     """Keep the rules as their source has them, for as long as the process lives."""
     if application.feed is not None:
-        application.feed.node.listeners.update(urls)
-        await application.feed.node.run()
+        node = application.feed.node
+        node.listeners.update(urls)
+        jobs = [node.run()]
+        if application.feed.settings.first_watched and application.rules is not None:
+            jobs.append(_watch_rules(application, application.rules, lambda: node.standing.heard))
+        await asyncio.gather(*jobs)
     elif application.rules is not None:
-        await _watch_rules(application, application.rules)
+        await _watch_rules(application, application.rules, lambda: False)
 
 
-async def _watch_rules(application: Application, rules: RulesFile) -> None:
-    """Poll the rule file; reading and compiling happen beside the loop."""
+async def _watch_rules(application: Application, rules: RulesFile, ends: Callable[[], bool]) -> None:
+    """Poll the rule file until ``ends``; reading and compiling happen beside the loop."""
     state = rules.state
-    while True:
+    while not ends():
         await asyncio.sleep(POLL_INTERVAL_S)
         version = state.version
         try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.tls import TlsFiles
 from sluicegate.bounds import FLEET_NODES_MAX, RETRY_JITTER_S_MAX, WORKERS_MAX
@@ -41,10 +42,11 @@ class Settings:
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
     ``feed``: the rules service whose rules are served; ``rules`` is then what to begin with where it gives none, and not watched, and None: nothing.
     ``gateway``, ``api``, ``health``, ``grpc``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
-    gateway, starts the demo backend. ``not_built``: roles that were asked for and are not in this version;
-    ``not_installed``: those that need an extra which is not there. ``grpc_by_default``: nobody named ``grpc``, so that it is left
+    gateway, starts the demo backend. ``not_installed``: roles that need an extra which is not there. ``grpc_by_default``: nobody named ``grpc``, so that it is left
     out where somebody else listens there. ``unused_keys``: what the configuration file holds for servers of another command. ``calling``: the gRPC listener's settings; ``grpc_engine``: what
     speaks HTTP/2 there, see ``GrpcDoor``.
+    ``control``: a rules service to start beside the nodes, from which they have their rules; None: none. ``control_by_default``: nobody named its
+    address, so that it is left out where somebody else listens there. ``node_name``: what the nodes are called there.
     ``tls``: certificates of those listeners that speak TLS, by name.
     ``authz_nginx_deny_status``: the status with which ``/authz/nginx`` refuses.
     ``retry_jitter_s``: refused clients are told to come back up to this many whole seconds later than they may.
@@ -63,6 +65,9 @@ class Settings:
     api: Address | None = None
     health: Address | None = None
     grpc: Address | None = None
+    control: ControlSettings | None = None
+    control_by_default: bool = False
+    node_name: str = ""
     tls: Mapping[str, TlsFiles] = field(default_factory=dict)
     upstreams: tuple[str, ...] = ()
     headers: str = "x-ratelimit"
@@ -75,7 +80,6 @@ class Settings:
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 10.0
     log_format: str = "auto"
-    not_built: tuple[str, ...] = ()
     not_installed: tuple[str, ...] = ()
     grpc_by_default: bool = False
     unused_keys: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import Final
 __all__ = [
     "CERTIFICATE_BYTES_MAX",
     "CONFIG_BYTES_MAX",
+    "CONTROL_START_S",
     "DEMO_BYTES_KEPT",
     "DEMO_STREAM_LINES_MAX",
     "DRAIN_GRACE_S",
@@ -129,3 +130,6 @@ TLS_EXPIRY_WARNING_S: Final = 7 * 86_400
 
 # Bytes of one PEM file of a listener's certificates. A chain has some ten thousand; the authorities of a whole system have 250,000.
 CERTIFICATE_BYTES_MAX: Final = 1_048_576
+
+# Seconds that a rules service beside its nodes may take to answer. Two are usual; bringing the tables of a large database to a new release takes longest.
+CONTROL_START_S: Final = 120.0

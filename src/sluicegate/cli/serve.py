@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from sluicegate.app.control.beside import is_control_installed
+from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.run import run
 from sluicegate.app.settings import Settings, default_store
 from sluicegate.cli.feed import feed_of, feed_options
@@ -21,7 +23,8 @@ from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.headers import DIALECTS
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
-from sluicegate.errors import ConfigurationError
+from sluicegate.errors import ConfigurationError, MissingExtra
+from sluicegate.stores.redis.settings import SCHEMES
 
 __all__ = ["gateway", "serve", "up"]
 
@@ -108,9 +111,9 @@ def _address(name: str, default: str | None, help: str) -> Callable[[Function], 
     return _all_of(address, listener_tls_option(name))
 
 
-def _grpc_address(default: str | None, help: str) -> Callable[[Function], Function]:  # noqa: A002
-    address = option("grpc", type=ListenerType(), default=default, metavar="HOST:PORT|off", help=help)
-    return _all_of(address, listener_tls_option("grpc"))
+def _listener(name: str, default: str | None, help: str) -> Callable[[Function], Function]:  # noqa: A002
+    address = option(name, type=ListenerType(), default=default, metavar="HOST:PORT|off", help=help)
+    return _all_of(address, listener_tls_option(name))
 
 
 def _common_options() -> Callable[[Function], Function]:
@@ -209,9 +212,15 @@ def _grpc_options() -> Callable[[Function], Function]:
 @_common_options()
 @_address("gateway", "127.0.0.1:8080", "Listener of the gateway.")
 @_api_options()
-@_grpc_address("127.0.0.1:8082", "Listener of Envoy's rate limit service; off: none.")
+@_listener("grpc", "127.0.0.1:8082", "Listener of Envoy's rate limit service; off: none.")
 @_grpc_options()
-@_address("control", "127.0.0.1:8090", "Listener of the rules service (not in this version: not opened).")
+@_listener("control", "127.0.0.1:8090", "Listener of the rules service, a process of its own; off: none.")
+@option(
+    "admin-token",
+    metavar="TOKEN",
+    help="Becomes a token of an admin of the rules service. Without it one is made where there is none, and printed once.",
+)
+@flag("allow-plaintext", help="--control off loopback without TLS: something in front of it speaks TLS.")
 @option(
     "upstream",
     multiple=True,
@@ -219,19 +228,51 @@ def _grpc_options() -> Callable[[Function], Function]:
     help="Backend behind the gateway, may be repeated. Without it a demo backend.",
 )
 @_proxy_options()
-def up(control: Address, **values: Any) -> int:
-    """Run everything on one machine: gateway, decision API and, without --upstream, a demo backend."""
-    del control
-    asked = click.get_current_context().get_parameter_source("grpc") is not ParameterSource.DEFAULT
-    if asked or is_installed():
-        return run(_settings(values, not_built=("control",), grpc_by_default=not asked))
-    return run(_settings({**values, "grpc": None}, not_built=("control",), not_installed=("grpc",)))
+def up(control: Address | None, **values: Any) -> int:
+    """Run everything on one machine: gateway, decision API, rules service and, without --upstream, a demo backend."""
+    ctx = click.get_current_context()
+    asked = {name for name in ("grpc", "control") if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    missing = []
+    if "grpc" not in asked and not is_installed():
+        values["grpc"] = None
+        missing.append("grpc")
+    if control is not None and values["control_url"]:
+        # The rules come from a service elsewhere; another one here would be asked by nobody.
+        if "control" in asked:
+            raise ConfigurationError("--control and --control-url exclude each other: the rules come from one service")
+        control = None
+    elif control is not None and not is_control_installed():
+        if "control" in asked:
+            raise MissingExtra("control", "the rules service")
+        missing.append("control")
+        control = None
+    return run(_settings(values, missing, control=control, asked=asked))
+
+
+def _control(address: Address, values: dict[str, Any]) -> ControlSettings:
+    """The rules service of ``up``."""
+    store = values["store"] or ""
+    shared = store if store.partition("://")[0].lower() in SCHEMES else None
+    return ControlSettings(
+        listen=address,
+        data=values["data"],
+        rules=values["rules"],
+        tls=tls_of({**values, "control": address}, ("control",)).get("control"),
+        allow_plaintext=values["allow_plaintext"],
+        push=shared,
+        store=shared,
+        node_api_token=values["api_token"],
+        admin_token=values["admin_token"],
+        drain_delay_s=values["drain_delay"],
+        drain_timeout_s=values["drain_timeout"],
+        log_format=values["log_format"],
+    )
 
 
 @click.command()
 @_common_options()
 @_api_options()
-@_grpc_address(None, "Listener of Envoy's rate limit service; without it there is none.")
+@_listener("grpc", None, "Listener of Envoy's rate limit service; without it there is none.")
 @_grpc_options()
 def serve(**values: Any) -> int:
     """Run the decision API only, over HTTP and, with --grpc, for Envoy."""
@@ -258,11 +299,13 @@ def _unused_keys() -> tuple[str, ...]:
 
 def _settings(
     values: dict[str, Any],
-    not_built: tuple[str, ...] = (),
-    not_installed: tuple[str, ...] = (),
+    not_installed: Sequence[str] = (),
     *,
-    grpc_by_default: bool = False,
+    control: Address | None = None,
+    asked: Collection[str] = ("grpc", "control"),
 ) -> Settings:
+    """``control``: where the rules service of ``up`` listens. ``asked``: what was named, of the listeners that are left out otherwise where they cannot be had."""
+
     def made(kind: Callable[..., T], *tables: tuple[tuple[str, str, str], ...]) -> T:
         flags = {field: name for table in tables for name, field, _ in table}
         places = {field: name.replace("-", "_") for field, name in flags.items()}
@@ -300,8 +343,10 @@ def _settings(
         drain_delay_s=values["drain_delay"],
         drain_timeout_s=values["drain_timeout"],
         log_format=values["log_format"],
-        not_built=not_built,
-        not_installed=not_installed,
-        grpc_by_default=grpc_by_default,
+        not_installed=tuple(not_installed),
+        grpc_by_default="grpc" not in asked and "grpc" not in not_installed,
+        control=None if control is None else _control(control, values),
+        control_by_default=control is not None and "control" not in asked,
+        node_name=values["node_name"],
         unused_keys=_unused_keys(),
     )

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.app.control.settings import ControlSettings
+from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.settings import Settings
+from sluicegate.app.tls import TlsFiles
 from sluicegate.app.workers.messages import (
     Failed,
     FromSupervisor,
@@ -46,9 +49,13 @@ SETTINGS = Settings(
     drain_delay_s=1.5,
     drain_timeout_s=2.5,
     log_format="json",
-    not_built=("control",),
     not_installed=("grpc",),
     grpc_by_default=True,
+    control=ControlSettings(admin_token="secret of an admin", data=Path("elsewhere")),
+    control_by_default=True,
+    node_name="edge",
+    feed=FeedSettings(url="unix:/run/feed.sock", token="secret-of-a-node", push="off", wait_s=0),
+    tls={"api": TlsFiles(Path("a.pem"), Path("a.key"), Path("ca.pem"))},
     unused_keys=("upstream",),
 )
 

@@ -8,13 +8,13 @@ import logging
 from pathlib import Path
 
 from sluicegate.app import logs
+from sluicegate.app.control.copy import COPY_POLL_S, note
 from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.control.errors import ControlError, Invalid
 from sluicegate.control.service import RulesService
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.identity.files import read_file
 from sluicegate.rules.problems import RulesInvalid
-from sluicegate.rules.watched import POLL_INTERVAL_S
 
 __all__ = ["OwningFile"]
 
@@ -25,8 +25,9 @@ class OwningFile:
     Half a rules file can be a valid one with fewer rules; so a file that is being written is looked at again before it is believed.
     """
 
-    def __init__(self, path: Path, service: RulesService) -> None:
+    def __init__(self, path: Path, data: Path, service: RulesService) -> None:
         self._path = path
+        self._data = data
         self._service = service
         self._judged = b""
         self._pending = b""
@@ -43,11 +44,12 @@ class OwningFile:
             raise ConfigurationError(f"--rules: {error}") from error
         self._service.own_by_file(str(self._path.absolute()))
         self._judged = _digest(content)
+        await asyncio.to_thread(note, self._data, content)
 
     async def keep_watching(self) -> None:
         """Poll for as long as the process lives."""
         while True:
-            await asyncio.sleep(POLL_INTERVAL_S)
+            await asyncio.sleep(COPY_POLL_S)
             try:
                 await self._poll()
             except ConfigurationError as error:
@@ -73,6 +75,7 @@ class OwningFile:
             self._say("\n".join(str(each) for each in error.problems if each.severity == "error") or str(error))
             return
         self._error = ""
+        await asyncio.to_thread(note, self._data, content)
         logs.event(logging.INFO, "rules_accepted", version=applied.version.info.version, changed=applied.changed)
 
     def _read(self) -> bytes:

@@ -11,11 +11,12 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from sluicegate.app import logs
+from sluicegate.app.control.copy import WorkingCopy
 from sluicegate.app.control.file import OwningFile
 from sluicegate.app.control.node_api import NodeApi
 from sluicegate.app.control.settings import ControlSettings, database_url
@@ -35,7 +36,7 @@ from sluicegate.doors.listen import Address, bind, named
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.urls import open_store
 
-__all__ = ["opened", "run_control", "serve_control"]
+__all__ = ["opened", "run_control", "serve_control", "serve_on"]
 
 _FORCED = 1
 
@@ -60,33 +61,56 @@ async def serve_control(
     if requests is None:
         requests = StopRequests()
         requests.listen()
+    async with _bound(settings.listen) as (sock, address):
+
+        def opened(token: str | None) -> None:
+            _announce(out, settings, address, token)
+            logs.event(logging.INFO, "started", control=_url(settings, address))
+
+        return await serve_on([(sock, True)], settings, clock, opened, requests)
+
+
+async def serve_on(
+    sockets: Sequence[tuple[socket.socket, bool]],
+    settings: ControlSettings,
+    clock: Clock,
+    opened: Callable[[str | None], None],
+    requests: StopRequests,
+    copy: Path | None = None,
+) -> int:
+    """``serve_control`` on sockets that are bound; of each whether it has the TLS of the settings.
+
+    ``opened`` is called when requests are answered, with the first admin's token where one was made. ``copy``: see ``WorkingCopy``.
+    """
     tls = {} if settings.tls is None else {"control": ListenerTls("control", settings.tls, clock)}
-    async with (
-        _bound(settings.listen) as (sock, address),
-        _service(settings, clock) as service,
-        _counters(service, settings, clock),
-    ):
+    async with _service(settings, clock) as service, _counters(service, settings, clock):
         made = await _first_token(service, settings.admin_token)
-        file = None
+        background = []
         if settings.rules is not None:
-            file = OwningFile(settings.rules, service)
+            file = OwningFile(settings.rules, settings.data, service)
             await file.take()
-        app = build_app(service, ApiSettings(node_token=settings.node_token), clock)
-        server = ControlServer(app, sock, over=tls["control"].layer.over if tls else None)
-        await server.start()
-        _announce(out, settings, address, made)
-        version = (await service.revisions()).ruleset
-        logs.event(logging.INFO, "started", control=_url(settings, address), version=version)
-        background = [] if file is None else [asyncio.create_task(file.keep_watching())]
+            background.append(file.keep_watching)
+        elif copy is not None:
+            follower = WorkingCopy(copy, settings.data, service)
+            with _as_configuration():
+                await follower.begin()
+            background.append(follower.keep_watching)
         if tls:
-            background.append(asyncio.create_task(keep_tls_fresh(tls)))
+            background.append(lambda: keep_tls_fresh(tls))
+        app = build_app(service, ApiSettings(node_token=settings.node_token), clock)
+        over = tls["control"].layer.over if tls else None
+        servers = [ControlServer(app, sock, over=over if secure else None) for sock, secure in sockets]
+        for server in servers:
+            await server.start()
+        opened(made)
+        tasks = [asyncio.create_task(work()) for work in background]
         try:
             await requests.stop.wait()
-            return await _drain(settings, server, requests)
+            return await _drain(settings, servers, requests)
         finally:
-            for task in background:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _first_token(service: RulesService, chosen: str | None) -> str | None:
@@ -165,14 +189,17 @@ def _as_configuration() -> Iterator[None]:
         raise ConfigurationError(f"--db: {error}") from error
 
 
-async def _drain(settings: ControlSettings, server: ControlServer, requests: StopRequests) -> int:
-    server.stop_waiting()
+async def _drain(settings: ControlSettings, servers: Sequence[ControlServer], requests: StopRequests) -> int:
+    for server in servers:
+        server.stop_waiting()
     await requests.unless_forced(asyncio.sleep(settings.drain_delay_s))
-    closing = asyncio.create_task(server.close(settings.drain_timeout_s))
+    closing: asyncio.Future[Any] = asyncio.gather(*(server.close(settings.drain_timeout_s) for server in servers))
     forced = asyncio.create_task(requests.force.wait())
-    await asyncio.wait([closing, forced], return_when=asyncio.FIRST_COMPLETED)
+    waited: set[asyncio.Future[Any]] = {closing, forced}
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     if not closing.done():
-        server.cut()
+        for server in servers:
+            server.cut()
     forced.cancel()
     await closing
     if requests.force.is_set():

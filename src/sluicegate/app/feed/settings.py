@@ -33,7 +33,9 @@ class FeedSettings:
     when the service refuses what it held. ``ca``: certificates to trust, None: the system's. ``certificate`` and ``key``: the node's own, for a
     service that asks for one. ``push``: URL of the Redis or PostgreSQL that tells of changes, ``off`` for none; None: the store's Redis, if
     the store is one. ``node``: the node's name; "": the machine's name and the process's number. ``report_interval_s``: between two
-    reports. ``wait_s``: how long to wait at start for rules, where there are none to begin with.
+    reports. ``wait_s``: how long to wait at start for rules, where there are none to begin with. ``prefer_first``: begin with the rules file,
+    where there is one, even if rules were kept: it was edited since.
+    ``first_watched``: as long as the service was not heard of, edits of that file are served.
     """
 
     url: str
@@ -46,6 +48,8 @@ class FeedSettings:
     node: str = ""
     report_interval_s: float = 5.0
     wait_s: float = 10.0
+    prefer_first: bool = False
+    first_watched: bool = False
 
     def __post_init__(self) -> None:
         _check_url(self.url)

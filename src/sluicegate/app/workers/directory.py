@@ -10,12 +10,17 @@ from pathlib import Path
 from sluicegate.bounds import UNIX_PATH_BYTES_MAX, WORKERS_MAX
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["RunDirectory", "rules_in_service", "store_socket", "worker_socket"]
+__all__ = ["RunDirectory", "control_socket", "rules_in_service", "store_socket", "worker_socket"]
 
 
 def worker_socket(directory: Path, worker: int) -> Path:
     """Where a worker answers health and metrics to its own machine."""
     return directory / f"{worker}.sock"
+
+
+def control_socket(directory: Path) -> Path:
+    """Where the rules service answers the nodes that were started with it."""
+    return directory / "feed.sock"
 
 
 def store_socket(directory: Path) -> Path:

@@ -7,16 +7,19 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.settings import Settings
 from sluicegate.errors import InternalError
 
 __all__ = [
+    "ControlReady",
     "Failed",
     "FromSupervisor",
     "FromWorker",
     "Ready",
     "Restarts",
     "Start",
+    "StartControl",
     "Stop",
     "encode",
     "from_supervisor",
@@ -42,6 +45,19 @@ class Start(msgspec.Struct, tag=True, frozen=True):
     restarts: Restarts
 
 
+class StartControl(msgspec.Struct, tag=True, frozen=True):
+    """The first message to a rules service that is started beside nodes.
+
+    ``listener``: descriptor of the socket at ``settings.listen``, which it inherits; ``private``: of one without TLS, for those nodes.
+    ``copy``: a rules file that follows the database; None: there is none.
+    """
+
+    settings: ControlSettings
+    listener: int
+    private: int
+    copy: Path | None
+
+
 class Stop(msgspec.Struct, tag=True, frozen=True):
     """Drain and exit; with ``force``, cut off what is left."""
 
@@ -54,14 +70,20 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     listeners: list[tuple[str, str]]
 
 
+class ControlReady(msgspec.Struct, tag=True, frozen=True):
+    """The rules service answers. ``token``: of the first admin, where one was made now."""
+
+    token: str | None
+
+
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """The worker cannot start, and ends; ``reason`` is for the operator."""
+    """The process cannot start, and ends; ``reason`` is for the operator."""
 
     reason: str
 
 
-FromSupervisor: TypeAlias = Start | Stop | Restarts
-FromWorker: TypeAlias = Ready | Failed
+FromSupervisor: TypeAlias = Start | StartControl | Stop | Restarts
+FromWorker: TypeAlias = Ready | ControlReady | Failed
 
 
 def _encode_other(value: Any) -> str:

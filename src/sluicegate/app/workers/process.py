@@ -16,7 +16,7 @@ from sluicegate.app.workers.messages import Failed, FromSupervisor, Ready, Start
 from sluicegate.bounds import WORKER_MESSAGE_BYTES_MAX, WORKER_START_S
 from sluicegate.errors import ConfigurationError, InternalError
 
-__all__ = ["WorkerProcess", "describe"]
+__all__ = ["WorkerProcess", "describe", "environment", "interpreter_flags"]
 
 _PACKAGES = Path(__file__).resolve().parents[3]
 
@@ -47,10 +47,10 @@ class WorkerProcess:
         with contextlib.ExitStack() as undo, theirs:
             undo.callback(ours.close)
             process = await asyncio.create_subprocess_exec(
-                sys.executable, *_interpreter_flags(), "-m", child.__name__, str(theirs.fileno()),
+                sys.executable, *interpreter_flags(), "-m", child.__name__, str(theirs.fileno()),
                 f"worker-{start.worker}-of-{start.workers}",
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno(), *start.sockets.values()],
-                process_group=0, env=_environment(),
+                process_group=0, env=environment(),
             )  # fmt: skip
             undo.pop_all()
         reader, writer = await asyncio.open_connection(sock=ours, limit=WORKER_MESSAGE_BYTES_MAX)
@@ -77,6 +77,7 @@ class WorkerProcess:
         message = from_worker(line)
         if isinstance(message, Failed):
             raise ConfigurationError(message.reason)
+        assert isinstance(message, Ready), "what a worker says"
         return message
 
     def tell(self, message: FromSupervisor) -> None:
@@ -109,7 +110,7 @@ def describe(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def _interpreter_flags() -> list[str]:
+def interpreter_flags() -> list[str]:
     """How this interpreter runs, for another one; -P, because what lies in the working directory is not to be imported."""
     flags = sys.flags
     return [
@@ -121,9 +122,9 @@ def _interpreter_flags() -> list[str]:
     ]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Ours; where this package was found only because of the working directory or the script's, it is named."""
-    environment = dict(os.environ)
+    variables = dict(os.environ)
     if _PACKAGES in {Path(path or os.curdir).resolve() for path in sys.path[:1]}:
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGES), environment.get("PYTHONPATH"))))
-    return environment
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGES), variables.get("PYTHONPATH"))))
+    return variables

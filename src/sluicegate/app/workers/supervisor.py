@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from sluicegate.app import logs
 from sluicegate.app.announce import announce
+from sluicegate.app.control.beside import ServiceBeside, opened_beside
 from sluicegate.app.default_rules import rules_path
 from sluicegate.app.demo import DemoBackend
 from sluicegate.app.embedded import EmbeddedStore
@@ -52,7 +53,8 @@ async def _supervise(settings: Settings, out: TextIO, clock: Clock) -> int:
     requests = StopRequests()
     requests.listen()
     async with contextlib.AsyncExitStack() as stack:
-        supervisor = Supervisor(settings, clock, stack)
+        settings, service = await stack.enter_async_context(opened_beside(settings, clock, out))
+        supervisor = Supervisor(settings, clock, stack, service)
         starting = asyncio.ensure_future(supervisor.start(out))
         stopping = asyncio.ensure_future(requests.stop.wait())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -68,8 +70,15 @@ async def _supervise(settings: Settings, out: TextIO, clock: Clock) -> int:
 class Supervisor:
     """Everything that the processes of one server share. What is opened is closed by ``stack``, in reverse order."""
 
-    def __init__(self, settings: Settings, clock: Clock, stack: contextlib.AsyncExitStack) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        stack: contextlib.AsyncExitStack,
+        service: ServiceBeside | None = None,
+    ) -> None:
         self._given = settings
+        self._service = service
         self._settings = settings
         """What the workers are told: addresses, store and upstreams as they were found."""
         self._clock = clock
@@ -87,8 +96,11 @@ class Supervisor:
         given = self._given
         path = rules_path(given)
         ruleset = None if path is None else RulesFile(path, self._clock).load()
-        directory = RunDirectory(given.data)
-        self._stack.callback(directory.close)
+        if self._service is None:
+            directory = RunDirectory(given.data)
+            self._stack.callback(directory.close)
+        else:
+            directory = self._service.directory
         self._directory = directory.path
         self._stack.callback(self._ports.close)
         wanted = {"gateway": given.gateway, "api": given.api, "health": given.health, "grpc": given.grpc}
@@ -97,7 +109,7 @@ class Supervisor:
         store = await self._open_store()
         found = self._ports.addresses.get
         self._settings = replace(
-            given, rules=path, upstreams=demo or given.upstreams, store=store,
+            given, control=None, rules=path, upstreams=demo or given.upstreams, store=store,
             gateway=found("gateway"), api=found("api"), health=found("health"), grpc=found("grpc"),
         )  # fmt: skip
         self._stack.push_async_callback(self._end)
@@ -110,7 +122,9 @@ class Supervisor:
         if self._store is not None:
             self._keepers.append(asyncio.create_task(self._store.keep()))
         shown = [(name, url) for name, url in listeners if name != "private"] + [("demo", url) for url in demo]
-        announce(out, given, shown, path, ruleset if given.feed is None else None)
+        announce(out, given, shown, path, None if given.feed is not None and self._service is None else ruleset)
+        if self._service is not None:
+            self._service.start()
         logs.event(logging.INFO, "workers_started", workers=given.workers, **dict(shown))
 
     async def stop(self, requests: StopRequests) -> int:

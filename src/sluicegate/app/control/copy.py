@@ -1,0 +1,157 @@
+"""A rules file that follows the database, and the other way round: an edit of the file is a version, and a version made otherwise is written to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+from pathlib import Path
+
+from sluicegate.app import logs
+from sluicegate.bounds import RULES_BYTES_MAX
+from sluicegate.control.errors import ControlError, Invalid
+from sluicegate.control.service import RulesService
+from sluicegate.errors import ConfigurationError
+from sluicegate.rules.identity.files import read_file
+from sluicegate.rules.load import check_rules
+from sluicegate.rules.yaml_text import yaml_of
+
+__all__ = ["COPY_POLL_S", "WorkingCopy", "edited_since", "note"]
+
+COPY_POLL_S = 0.1
+"""Seconds between two looks. An edit counts when two looks saw the same content, and has to be in service in a second."""
+
+_HEAD = "# Written by the rules service after a change made there. An edit of this file is a change too.\n"
+
+
+def edited_since(path: Path, data: Path) -> bool:
+    """Whether a rules file holds something else than when the service that keeps its data in ``data`` took or wrote it last. Raises ConfigurationError."""
+    try:
+        noted = _noted(data).read_text()
+    except OSError:
+        return True
+    return noted.split() != [_digest(read_file(path, RULES_BYTES_MAX, "rules file"))]
+
+
+def note(data: Path, content: bytes) -> None:
+    """This content is that of the database. Where it cannot be written, an edit is seen where there is none, which changes nothing."""
+    with contextlib.suppress(OSError):
+        _replace(_noted(data), _digest(content).encode() + b"\n")
+
+
+class WorkingCopy:
+    """``DATA/rules.yaml`` of a service whose database owns the rules. A bad edit is told and changes nothing.
+
+    An edit that is made while a version comes from elsewhere is the later version of the two: the file is never written over what was
+    not taken yet.
+    """
+
+    def __init__(self, path: Path, data: Path, service: RulesService) -> None:
+        self._path = path
+        self._data = data
+        self._service = service
+        self._judged = ""
+        self._pending = ""
+        self._version = 0
+        """The version that the file is known to say."""
+        self._error = ""
+
+    async def begin(self) -> None:
+        """Take what was edited while no service ran, else write what the database has. What is wrong with the file is told."""
+        is_new = (await self._service.revisions()).ruleset == 0
+        if is_new or await asyncio.to_thread(edited_since, self._path, self._data):
+            await self._take(await asyncio.to_thread(self._read))
+        else:
+            self._judged = _digest(await asyncio.to_thread(self._read))
+            await self._write()
+
+    async def keep_watching(self) -> None:
+        """Look at both for as long as the process lives."""
+        while True:
+            await asyncio.sleep(COPY_POLL_S)
+            try:
+                await self._poll()
+            except (ConfigurationError, ControlError, OSError) as error:
+                self._say(str(error))
+
+    async def _poll(self) -> None:
+        content = await asyncio.to_thread(self._read)
+        digest = _digest(content)
+        if digest == self._judged:
+            self._pending = ""
+            if (await self._service.revisions()).ruleset != self._version:
+                await self._write()
+        elif digest != self._pending:
+            self._pending = digest
+        else:
+            self._pending = ""
+            await self._take(content)
+
+    async def _take(self, content: bytes) -> None:
+        try:
+            applied = await self._service.take_file(content, self._path.name)
+        except Invalid as error:
+            self._judged = _digest(content)
+            self._say("\n".join(str(each) for each in error.problems if each.severity == "error") or str(error))
+            return
+        # Only now: where the database was away the next look tries again.
+        self._judged, self._error = _digest(content), ""
+        self._version = applied.version.info.version
+        await asyncio.to_thread(note, self._data, content)
+        logs.event(logging.INFO, "rules_accepted", version=self._version, changed=applied.changed)
+
+    async def _write(self) -> None:
+        told = (await self._service.snapshot()).rules
+        if told is None or told.version == self._version:
+            return
+        if self._version == 0 and self._error == "" and not await self._differs(told.digest):
+            self._version = told.version
+            return
+        content = (_HEAD + yaml_of(told.document)).encode()
+        if _digest(await asyncio.to_thread(self._read)) != self._judged:
+            # Edited this moment: that is taken first.
+            return
+        await asyncio.to_thread(_replace, self._path.resolve(), content)
+        await asyncio.to_thread(note, self._data, content)
+        self._judged, self._version, self._error = _digest(content), told.version, ""
+        logs.event(logging.INFO, "rules_written", version=told.version, file=str(self._path))
+
+    async def _differs(self, digest: str) -> bool:
+        """Whether the file means something else than the version with this digest."""
+        ruleset, _ = await asyncio.to_thread(check_rules, await asyncio.to_thread(self._read), self._path.name)
+        return ruleset is None or ruleset.digest != digest
+
+    def _read(self) -> bytes:
+        return read_file(self._path, RULES_BYTES_MAX, "rules file")
+
+    def _say(self, error: str) -> None:
+        """Once, not at every look."""
+        if error != self._error:
+            self._error = error
+            logs.event(logging.ERROR, "rules_rejected", error=error)
+
+
+def _noted(data: Path) -> Path:
+    return data / "rules.taken"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """All of it or nothing, with the rights of the file that was there."""
+    written = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with written.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(OSError):
+            written.chmod(path.stat().st_mode & 0o7777)
+        written.replace(path)
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,245 @@
+"""``up`` with its rules service: real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+WAIT_S = 60.0
+PORTS = ("--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--grpc", "off")
+SERVICE = "sluicegate.app.control.child"
+LOGIN = {"facts": {"method": "POST", "path": "/login", "ip": "192.0.2.7"}, "peek": True}
+
+
+class Up:
+    """A server with its service, which listens by now."""
+
+    def __init__(self, server: Any, *, wait: bool = True) -> None:
+        self.server = server
+        self.data = server.directory / ".sluicegate"
+        self.file = self.data / "rules.yaml"
+        if wait:
+            until(lambda: "\ncontrol " in server.out.read_text(), "the service's line")
+
+    @property
+    def token(self) -> str:
+        found = re.search(r"^token +(\S+) \(of the first admin; it is shown this once\)$", self.server.out.read_text(), re.M)
+        assert found is not None
+        return found[1]
+
+    def ask(self, method: str, path: str, token: str, **more: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token}", **more.pop("headers", {})}
+        url = self.server.url("control") + path
+        return self.server.client.request(method, url, headers=headers, timeout=30, **more)  # type: ignore[no-any-return]
+
+    def limit(self) -> int:
+        """Of logins, as the server decides now."""
+        answer = self.server.client.post(self.server.url("api") + "/v1/check?timeout_ms=5000", json=LOGIN)
+        return int(answer.json()["limit"])
+
+    def set_limit(self, token: str, limit: int) -> int:
+        """Change it at the service; the version made."""
+        found = self.ask("GET", "/v1/rules/login", token)
+        answer = self.ask(
+            "PATCH", "/v1/rules/login", token, content=f'{{"quota": "{limit}/minute"}}',
+            headers={"If-Match": found.headers["ETag"], "Content-Type": "application/merge-patch+json"},
+        )  # fmt: skip
+        assert answer.status_code == 200, answer.text
+        return int(self.ask("GET", "/v1/versions", token).json()["items"][0]["version"])
+
+    def edit(self, before: str, after: str) -> None:
+        text = self.file.read_text()
+        assert before in text
+        self.file.write_text(text.replace(before, after))
+
+    def pid(self) -> int:
+        """Of the service."""
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdecimal():
+                continue
+            try:
+                command = (entry / "cmdline").read_bytes().decode()
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if SERVICE in command and parent == self.server.process.pid:
+                return int(entry.name)
+        return 0
+
+
+def until(holds: Callable[[], Any], what: str, limit_s: float = WAIT_S) -> float:
+    """Wait until something holds; the seconds that took."""
+    begun = time.monotonic()
+    while not holds():
+        assert time.monotonic() - begun < limit_s, f"not in {limit_s:g} s: {what}"
+        time.sleep(0.02)
+    return time.monotonic() - begun
+
+
+@pytest.fixture
+def up(start: Callable[..., Any]) -> Callable[..., Up]:
+    """Start ``up`` with a service on a free port."""
+
+    def begin(*arguments: str, wait: bool = True, **environment: str) -> Up:
+        return Up(start("up", *PORTS, "--control", "127.0.0.1:0", *arguments, **environment), wait=wait)
+
+    return begin
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_file_and_the_database_follow_each_other(up: Callable[..., Up]) -> None:
+    """An edit of ``DATA/rules.yaml`` is a version and is served, a change by API is served and written to the file; a bad edit changes nothing."""
+    it = up()
+    token = it.token
+    assert it.limit() == 5
+    until(lambda: it.ask("GET", "/v1/versions/1", token).status_code == 200, "the first version")
+    it.edit("quota: 5/minute", "quota: 50/minute")
+    took_s = until(lambda: it.limit() == 50, "the edit is served")
+    assert took_s < 10
+    latest = it.ask("GET", "/v1/versions", token).json()["items"][0]
+    assert (latest["version"], latest["actor"]) == (2, "file:rules.yaml")
+    assert it.set_limit(token, 70) == 3
+    until(lambda: it.limit() == 70, "the change is served")
+    until(lambda: "70/minute" in it.file.read_text(), "the change is written")
+    it.edit("version: 1", "version: one")
+    until(lambda: [each for each in it.server.events() if each["event"] == "rules_rejected"], "the bad edit is told")
+    assert it.limit() == 70
+    it.edit("version: one", "version: 1")
+    it.edit("70/minute", "80/minute")
+    until(lambda: it.limit() == 80, "the good edit is served")
+    assert it.ask("GET", "/v1/audit/verify", token).status_code == 200
+
+
+def test_decisions_begin_before_the_service(up: Callable[..., Up]) -> None:
+    """Requests are decided while the service still starts, and edits of the file are served in that time too."""
+    it = up(wait=False)
+    assert "\ncontrol " not in it.server.out.read_text()
+    assert it.limit() == 5
+    it.edit("quota: 5/minute", "quota: 50/minute")
+    until(lambda: it.limit() == 50, "the edit is served")
+    until(lambda: "\ncontrol " in it.server.out.read_text(), "the service's line")
+    assert it.limit() == 50
+
+
+def test_a_service_that_is_killed(up: Callable[..., Up]) -> None:
+    """Decisions go on when the service is killed; it is started again at the same address, and has every change it acknowledged."""
+    it = up()
+    token, url = it.token, it.server.url("control")
+    it.set_limit(token, 60)
+    until(lambda: it.limit() == 60, "the change is served")
+    versions = it.ask("GET", "/v1/versions", token).json()["items"]
+    for limit in (61, 62):
+        pid = it.pid()
+        made = it.set_limit(token, limit)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda pid=pid: not alive(pid), "the service is gone")
+        assert it.limit() in (60, 61, 62)
+        # Who asks meanwhile waits for the next one.
+        assert it.ask("GET", f"/v1/versions/{made}", token).status_code == 200
+        until(lambda limit=limit: it.limit() == limit, "the change is served")
+        until(lambda limit=limit: f"{limit}/minute" in it.file.read_text(), "the change is in the file")
+    assert len(it.ask("GET", "/v1/versions", token).json()["items"]) == len(versions) + 2
+    assert it.server.url("control") == url
+    assert it.server.out.read_text().count("token ") == 1
+    assert len([each for each in it.server.events() if each["event"] == "control_started"]) == 3
+
+
+def test_a_second_start(up: Callable[..., Up], start: Callable[..., Any]) -> None:
+    """A start on the data of another one goes on with its rules, at once, and shows no second token; an edit made in between counts."""
+    it = up()
+    token = it.token
+    it.set_limit(token, 60)
+    until(lambda: "60/minute" in it.file.read_text(), "the change is in the file")
+    assert it.server.stop() == 0
+    again = up("--data", str(it.data))
+    assert again.limit() == 60
+    assert "token " not in again.server.out.read_text()
+    assert again.ask("GET", "/v1/rules", token).status_code == 200
+    assert again.server.stop() == 0
+    it.edit("60/minute", "61/minute")
+    third = up("--data", str(it.data), wait=False)
+    assert third.limit() == 61
+    until(lambda: "\ncontrol " in third.server.out.read_text(), "the service's line")
+    until(lambda: third.ask("GET", "/v1/versions", token).json()["items"][0]["actor"] == "file:rules.yaml", "a version")
+    assert third.limit() == 61
+
+
+def test_two_on_one_directory(up: Callable[..., Up], start: Callable[..., Any]) -> None:
+    """A second server with a service on the same data says whose it is, and ends with status 2."""
+    it = up()
+    second = start("up", *PORTS, "--control", "127.0.0.1:0", "--data", str(it.data), ready=False)
+    assert second.process.wait(30) == 2
+    assert f"is in use by another sluicegate (process {it.server.process.pid})" in second.err.read_text()
+    assert it.limit() == 5
+
+
+def test_a_file_that_owns_the_rules(up: Callable[..., Up], rules: Path) -> None:
+    """With ``--rules`` the file owns them: edits are versions, the API refuses and names the file, and lists still work."""
+    it = up("--rules", str(rules))
+    token = it.token
+    found = it.ask("GET", "/v1/rules/login", token)
+    refused = it.ask("DELETE", "/v1/rules/login", token, headers={"If-Match": found.headers["ETag"]})
+    assert refused.status_code == 409
+    assert str(rules) in refused.text
+    rules.write_text(rules.read_text().replace("5/minute", "9/minute"))
+    until(lambda: it.limit() == 9, "the edit is served")
+    assert it.ask("GET", "/v1/versions", token).json()["items"][0]["actor"] == "file:rules.yaml"
+
+
+def test_the_end_of_the_parent_is_the_end_of_the_service(up: Callable[..., Up]) -> None:
+    """A server that is killed takes its service with it, and one that is told to stop leaves no process and exits 0."""
+    it = up()
+    pid = it.pid()
+    it.server.process.kill()
+    until(lambda: not alive(pid), "the service is gone")
+    other = up()
+    pid = other.pid()
+    assert other.server.stop(timeout_s=60) == 0
+    assert not alive(pid)
+    assert not list(other.data.rglob("*.sock"))
+
+
+def test_workers(up: Callable[..., Up], require_program: Callable[[str], str]) -> None:
+    """Each worker is a node: all of them decide by a change."""
+    it = up("--workers", "2")
+    token = it.token
+    it.set_limit(token, 60)
+    for _ in range(10):
+        until(lambda: it.limit() == 60, "the change is served")
+    until(lambda: len(it.ask("GET", "/v1/nodes", token).json()["items"]) == 2, "two nodes")
+    assert it.server.stop(timeout_s=60) == 0
+
+
+def test_tls_of_the_service(up: Callable[..., Up], authority: Any) -> None:
+    """The service's listener has TLS as the others do; the nodes beside it need none of its certificates."""
+    cert, key = authority.issue("server")
+    it = up("--tls-cert", str(cert), "--tls-key", str(key), "--api-tls", "off")
+    url = it.server.url("control")
+    assert url.startswith("https://")
+    with httpx.Client(verify=authority.trusting(), headers={"Authorization": f"Bearer {it.token}"}) as client:
+        assert client.get(f"{url}/v1/rules").status_code == 200
+        until(lambda: client.get(f"{url}/v1/nodes").json()["items"], "the node has reported")
+
+
+def test_off_and_left_out(start: Callable[..., Any], up: Callable[..., Up]) -> None:
+    """``off`` starts no service. An address that is in use ends the start where it was named."""
+    alone = start("up", *PORTS, "--control", "off")
+    assert "control" not in alone.out.read_text()
+    it = up()
+    taken = start("up", *PORTS, "--control", it.server.url("control").removeprefix("http://"), ready=False)
+    assert taken.process.wait(30) == 2
+    assert "--control: cannot listen on 127.0.0.1:" in taken.err.read_text()
