@@ -109,7 +109,8 @@ class Fleet:
 
     async def stop(self) -> None:
         for process in self._processes:
-            process.kill()
+            if process.returncode is None:
+                process.kill()
             await process.wait()
         await asyncio.gather(*self._readers, return_exceptions=True)
 

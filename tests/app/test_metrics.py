@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.app.build import Application, build
+from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.settings import Settings
 from sluicegate.app.workers.fleet import fleet_exposition
 from sluicegate.app.workers.messages import Restarts
@@ -36,9 +37,13 @@ async def application(rules: Path) -> Application:
 
 @pytest.fixture
 async def shared(rules: Path) -> AsyncIterator[Application]:
-    """The same with a store over a network, which is absent."""
+    """The same with a store and a rules service over a network, which are absent."""
     settings = Settings(
-        rules=rules, api=LOOPBACK, store="redis://user:secret@127.0.0.1:9/3?key_secret=0123456789abcdef", nodes=3
+        rules=rules,
+        api=LOOPBACK,
+        store="redis://user:secret@127.0.0.1:9/3?key_secret=0123456789abcdef",
+        nodes=3,
+        feed=FeedSettings(url="http://127.0.0.1:9", token="a-token-of-the-nodes"),
     )
     application = build(settings, rules, SystemClock())
     yield application
@@ -71,6 +76,8 @@ async def test_documented_and_exported_are_the_same(application: Application, sh
         for name in re.findall(r"`(\w+)`", row[0])
     }
     workers = fleet_exposition(2, frozenset([1]), Restarts())
+    assert shared.feed is not None
+    shared.feed.node.standing.reached()
     families: set[str] = set()
     for text in (application.metrics.exposition()[1], shared.metrics.exposition()[1], workers):
         found = re.findall(r"^# TYPE (sluicegate_\w+)", text.decode(), re.MULTILINE)

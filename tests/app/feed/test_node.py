@@ -141,7 +141,9 @@ async def test_another_life_of_the_database(control, make_control, node, until, 
     await control.put("9/minute")
     await until(lambda: limit(node) == 9)
     await until(lambda: node.limiter.peek({"user": "bad"}).allowed)
-    assert node.node.standing.applied.ruleset == node.state.version == 1
+    await until(lambda: node.state.version == 1)
+    assert node.node.standing.applied.ruleset == 1
+    assert node.state.error is None
 
 
 async def test_reports_tell_what_happened(control, node, until, editor):

@@ -132,7 +132,7 @@ def test_a_server_of_a_rules_service(start, service):
     assert ready["control"]["applied"]["ruleset"] == 1
     metrics = node.client.get(f"{api}/metrics").text
     assert "sluicegate_rules_version 1.0" in metrics
-    assert "sluicegate_control_connected 1.0" in metrics
+    assert "sluicegate_feed_connected 1.0" in metrics
 
     began = time.monotonic()
     service.put("6/minute")

@@ -22,14 +22,14 @@ def feed_metrics(node: FeedNode) -> Iterator[Metric]:
         ("set_back", "1 while the rules service has less than this process", float(standing.is_set_back)),
         ("kept_ok", "0 while what was told could not be kept on disk, or read", float(node.kept_problem is None)),
     ):
-        yield GaugeMetricFamily(f"sluicegate_control_{name}", text, value)
+        yield GaugeMetricFamily(f"sluicegate_feed_{name}", text, value)
     if standing.age_s is not None:
         text = "Time since the rules service answered a poll"
-        yield GaugeMetricFamily("sluicegate_control_heard_seconds", text, standing.age_s)
-    yield CounterMetricFamily("sluicegate_control_requests", "Requests to the rules service", client.asked)
-    yield CounterMetricFamily("sluicegate_control_request_errors", "Those that failed", client.failed)
-    yield CounterMetricFamily("sluicegate_control_reports", "Reports that it answered", node.reports.sent)
+        yield GaugeMetricFamily("sluicegate_feed_heard_seconds", text, standing.age_s)
+    yield CounterMetricFamily("sluicegate_feed_requests", "Requests to the rules service", client.asked)
+    yield CounterMetricFamily("sluicegate_feed_request_errors", "Those that failed", client.failed)
+    yield CounterMetricFamily("sluicegate_feed_reports", "Reports that it answered", node.reports.sent)
     if node.hints is not None:
         text = "1 while Redis or PostgreSQL can tell of changes"
-        yield GaugeMetricFamily("sluicegate_control_push_connected", text, float(node.hints.connected))
-        yield CounterMetricFamily("sluicegate_control_push_messages", "Changes they told of", node.hints.received)
+        yield GaugeMetricFamily("sluicegate_feed_push_connected", text, float(node.hints.connected))
+        yield CounterMetricFamily("sluicegate_feed_push_messages", "Changes they told of", node.hints.received)

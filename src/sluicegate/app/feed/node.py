@@ -37,6 +37,9 @@ __all__ = ["FeedNode"]
 _AT_ONCE_S: Final = 1.0
 """An answer that comes sooner did not wait."""
 
+_SPREAD_S: Final = 1.0
+"""Seconds over which nodes report what they have put in service."""
+
 _LOOK_S: Final = 1.0
 """Seconds between two looks at files that rules name, and at the wall clock, which may be set."""
 
@@ -299,6 +302,9 @@ class FeedNode:
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._report_now.wait(), reports.interval_s * self._random.uniform(0.9, 1.1))
+            if self._report_now.is_set():
+                # A change reaches all nodes at once; their reports of it need not reach the service at once, too.
+                await asyncio.sleep(self._random.uniform(0, min(_SPREAD_S, reports.interval_s / 5)))
             self._report_now.clear()
             error = self.state.error or self.lists.error or self.subjects.error
             report = reports.make(self.standing.applied, self.state.loaded_us, error, self.listeners)
