@@ -83,7 +83,11 @@ class Metrics(Collector):
     def _rule_file(self) -> Iterator[Metric]:
         rules = self._rules
         yield InfoMetricFamily("sluicegate_rules", "The rules in service", value={"digest": rules.digest})
-        yield _gauge("rules_version", "Version of the rules in service; of a rule file it counts accepted edits from 1", rules.version)
+        yield _gauge(
+            "rules_version",
+            "Version of the rules in service; of a rule file it counts accepted edits from 1",
+            rules.version,
+        )
         yield _gauge("rules_file_ok", "0 while the rule file as it is now is not in service", int(rules.error is None))
         yield _gauge(
             "rules_loaded_timestamp_seconds", "When the rules in service were accepted", rules.loaded_us / US_PER_S
