@@ -12,6 +12,7 @@ import pytest
 
 from sluicegate.app.feed.settings import NO_PUSH, FeedSettings
 from sluicegate.app.feed.start import Feed
+from sluicegate.app.tls import HTTP_1, ListenerTls, TlsFiles
 from sluicegate.clock import SystemClock
 from sluicegate.control.http.app import build_app
 from sluicegate.control.http.settings import ApiSettings
@@ -36,16 +37,17 @@ async def until(true: Callable[[], object], timeout_s: float = 15.0) -> None:
 class Control:
     """A rules service that can be stopped and started again on its port."""
 
-    def __init__(self, url: str, publisher: Publisher | None = None) -> None:
+    def __init__(self, url: str, publisher: Publisher | None = None, tls: TlsFiles | None = None) -> None:
         self.database = url
         self.publisher = publisher
+        self.tls = tls
         self.port = 0
         self.service: Any = None
         self._server: ControlServer | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
         self.service = await RulesService.open(self.database, SystemClock(), publisher=self.publisher)
@@ -54,7 +56,9 @@ class Control:
         sock.bind(("127.0.0.1", self.port))
         self.port = sock.getsockname()[1]
         app = build_app(self.service, ApiSettings(node_token=TOKEN), SystemClock())
-        self._server = ControlServer(app, sock)
+        tls = None if self.tls is None else ListenerTls("control", self.tls, SystemClock(), HTTP_1)
+        over = None if tls is None else tls.layer.over
+        self._server = ControlServer(app, sock, over=over)
         await self._server.start()
 
     async def stop(self) -> None:
@@ -113,8 +117,8 @@ async def make_control(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[
     """Starts rules services; SQLite unless told otherwise."""
     made: list[Control] = []
 
-    async def make(url: str | None = None, publisher: Publisher | None = None) -> Control:
-        control = Control(url or f"sqlite:///{tmp_path / f'control{len(made)}.db'}", publisher)
+    async def make(url: str | None = None, publisher: Publisher | None = None, tls: TlsFiles | None = None) -> Control:
+        control = Control(url or f"sqlite:///{tmp_path / f'control{len(made)}.db'}", publisher, tls)
         made.append(control)
         await control.start()
         return control
