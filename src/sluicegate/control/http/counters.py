@@ -17,7 +17,17 @@ from sluicegate.control.http.callers import Viewer, Writer, Writing
 from sluicegate.control.http.context import Shared
 from sluicegate.control.http.operations import Operations
 
-__all__ = ["COUNTERS"]
+__all__ = [
+    "COUNTERS",
+    "ExplainAnswer",
+    "GrantOfTokens",
+    "NodeExplanation",
+    "RefundAnswer",
+    "RefundOfDecision",
+    "RequestToExplain",
+    "ResetOfCounters",
+    "WhichCounters",
+]
 
 COUNTERS: Final = Operations("counters")
 

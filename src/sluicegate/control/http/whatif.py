@@ -21,7 +21,7 @@ from sluicegate.control.http.problems import Refused
 from sluicegate.control.whatif import WhatIfAnswer
 from sluicegate.rules.document import NotJson, read_json
 
-__all__ = ["WHATIF"]
+__all__ = ["WHATIF", "ProposedRules"]
 
 WHATIF: Final = Operations("what-if")
 
@@ -43,7 +43,7 @@ class ProposedRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     media={JSON: ref(ProposedRules), _LOG: {"type": "string", "format": "binary"}},
     refusals=(409,),
 )
-async def try_rules(
+async def _try_rules(
     request: Request,
     actor: Viewer,
     context: Shared,
