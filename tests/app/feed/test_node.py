@@ -8,6 +8,7 @@ import pytest
 
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.feed import Revisions
+from sluicegate.rules.identity.keys import hash_key
 
 pytestmark = pytest.mark.slow
 
@@ -213,3 +214,50 @@ async def test_no_rules_yet(control, make_node, until):
     await control.put("5/minute")
     await begun
     assert limit(waiting) == 5
+
+
+async def test_what_was_kept_is_damaged(control, make_node, until):
+    """Rules on disk that are not what was written are not begun with: the reason is told, and a service that answers is enough."""
+    await control.put("5/minute")
+    node = make_node(control.url)
+    await node.feed.begin()
+    await node.stop()
+    file = node.feed.kept.directory / "rules"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    await control.stop()
+    again = make_node(control.url, wait_s=0.2)
+    with pytest.raises(ConfigurationError, match="what was kept cannot be used"):
+        await again.feed.begin()
+    assert str(file) in again.node.detail()["kept_error"]
+    await control.start()
+    third = make_node(control.url)
+    await third.feed.begin()
+    assert limit(third) == 5
+    assert third.node.detail()["kept_error"] is None
+
+
+async def test_a_file_that_rules_name(control, make_node, until, tmp_path):
+    """Rules whose keys are missing are refused and told, until they are there; a file that is edited later counts as edited, without a new version."""
+    await control.put("5/minute", identity={"api_key": {"keys": "keys.txt"}})
+    node = make_node(control.url, wait_s=0.5)
+    with pytest.raises(ConfigurationError, match=r"keys\.txt"):
+        await node.feed.begin()
+    file = tmp_path / "keys.txt"
+    file.write_text(f"billing: {hash_key('k' * 40)}\n")
+    node = make_node(control.url)
+    await node.feed.begin()
+    node.run()
+    before = node.limiter.resolver
+    beside = tmp_path / "beside"
+    beside.write_text(f"shipping: {hash_key('s' * 40)}\n")
+    beside.replace(file)
+    await until(lambda: node.limiter.resolver is not before)
+    assert node.limiter.version == 1
+    good = node.limiter.resolver
+    file.unlink()
+    await until(lambda: node.state.error)
+    assert "keys.txt" in node.state.error
+    assert node.limiter.resolver is good
+    file.write_text(f"shipping: {hash_key('s' * 40)}\n")
+    await until(lambda: node.state.error is None)
+    assert node.limiter.version == 1
