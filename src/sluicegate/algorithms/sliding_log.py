@@ -68,6 +68,11 @@ class SlidingLog:
             return None
         return _appended(log, now_us, cost)
 
+    def stamped(self, state: _Log | None, now_us: int, cost: int, stamp_us: int) -> _Log:
+        """The log with a hit that fits now, counted at ``stamp_us`` >= ``now_us``, or at its latest time where that is later."""
+        log = (0,) if state is None else self._at(state, now_us)
+        return _appended(log, stamp_us, cost)
+
     def _at(self, state: _Log, now_us: int) -> _Log:
         """The live part of the log: without entries that have left the window."""
         if len(state) == 1:

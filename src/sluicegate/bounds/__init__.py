@@ -13,6 +13,7 @@ from sluicegate.bounds.feed import *  # noqa: F403
 from sluicegate.bounds.gateway import *  # noqa: F403
 from sluicegate.bounds.grpc import *  # noqa: F403
 from sluicegate.bounds.identity import *  # noqa: F403
+from sluicegate.bounds.leases import *  # noqa: F403
 from sluicegate.bounds.lists import *  # noqa: F403
 from sluicegate.bounds.redis import *  # noqa: F403
 from sluicegate.bounds.replay import *  # noqa: F403

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from sluicegate.algorithms.leasing import HOLDER_CHARS, LOST, LeaseAsk, Leased, LeaseGrant, LeaseTerms, check_ask
 from sluicegate.algorithms.spec import OnChange, Spec, State
 from sluicegate.algorithms.verdict import Brief, Verdict
 from sluicegate.errors import StoreError
 
 __all__ = [
     "Answer",
+    "AsyncLeaseStore",
     "AsyncStore",
     "BulkStore",
     "Charge",
@@ -23,11 +25,14 @@ __all__ = [
     "FleetStore",
     "HitStore",
     "Hitter",
+    "LeaseItem",
+    "LeaseStore",
     "Receipt",
     "Request",
     "ServerHealth",
     "Single",
     "Store",
+    "check_leasing",
 ]
 
 
@@ -259,4 +264,47 @@ class BulkStore(Protocol):
 
         None where the store has no such form for this spec, with nothing changed.
         """
+        ...
+
+
+class LeaseItem(NamedTuple):
+    """What a holder says about one counter. Its ``denied_counts`` and ``shadow`` have no meaning here."""
+
+    counter: Counter
+    subject: str
+    ask: LeaseAsk
+
+
+def check_leasing(holder: str, items: Sequence[LeaseItem]) -> None:
+    """ValueError for what ``LeaseStore.lease`` does not take."""
+    if len(holder) != HOLDER_CHARS or not holder.isascii() or holder == LOST:
+        raise ValueError(f"holder: must be {HOLDER_CHARS} ASCII characters, got {holder!r}")
+    for counter, _, ask in items:
+        Leased(counter.spec)
+        check_ask(ask)
+
+
+@runtime_checkable
+class LeaseStore(Protocol):
+    """An optional ability: granting parts of counters in advance. See ``sluicegate.algorithms.leasing``."""
+
+    def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
+        """One step of a holder on each of these counters, whose keys are distinct; a StoreError in the place of each that got no answer.
+
+        ``holder``: ``HOLDER_CHARS`` ASCII characters, of one process, drawn anew after a fork. ``terms``: the same in the whole fleet.
+        Each counter is changed in one atomic step, those of one server (of one hash slot) in one together. Nothing is sent twice, but all
+        of an ask may be: what comes again does nothing. What was asked for where no answer came may have been granted; it is lost with
+        its lease. ``decide`` and all else see a leased counter's state and take only what is not granted. ``reset`` forgets its leases too:
+        what is out stays with its holders until it ends.
+        ValueError for a counter that is never leased (leaky bucket, ban), a holder's name of another form, and numbers out of range.
+        """
+        ...
+
+
+@runtime_checkable
+class AsyncLeaseStore(Protocol):
+    """``LeaseStore`` for coroutines."""
+
+    async def alease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
+        """``LeaseStore.lease``."""
         ...

@@ -29,6 +29,8 @@ that part. The tag of a subject of several is its first part among ``TAG_DIMENSI
 address, the tenant), so that all counters of one client have one slot, and one atomic step decides them; the digest of the whole
 subject follows then. A subject of several parts without any of these is its own tag.
 
+The leases of a window or log stand beside its counter, under its key and ``:leases``, which no generation is called.
+
 Rule, algorithm, shape and generation hold no colon, so the last four fields are theirs and what stands before is the subject's:
 different counters have different keys. Digests are HMAC-SHA-256 under the store's secret, the first 16 bytes, as URL-safe
 base64 without padding, which a program in any language can make (``tests/vectors/keys.json``).
@@ -47,6 +49,7 @@ from sluicegate.bounds import SUBJECT_CHARS_MAX, SUBJECT_MEMO_MAX
 
 __all__ = [
     "EVERYBODY",
+    "LEDGER_SUFFIX",
     "TAG_DIMENSIONS",
     "PartMemo",
     "PlainSubjects",
@@ -62,6 +65,9 @@ __all__ = [
 
 EVERYBODY = "*"
 """The subject of a counter that all requests share."""
+
+LEDGER_SUFFIX = ":leases"
+"""What follows the key of a counter in that of its leases."""
 
 TAG_DIMENSIONS = ("api_key", "user", "ip", "tenant")
 """The dimensions that name a client, in the order in which one of them becomes the hash tag of a subject."""

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NoReturn, cast
 
-from sluicegate.algorithms.spec import ColumnSpec, State
+from sluicegate.algorithms.leasing import Leased, LeaseGrant, LeaseTerms, Turn
+from sluicegate.algorithms.leasing.leased import LeasedState
+from sluicegate.algorithms.spec import ColumnSpec, Spec, State
 from sluicegate.algorithms.verdict import Brief
 from sluicegate.bounds import MEMORY_COUNTERS_CEILING, MEMORY_COUNTERS_MAX
 from sluicegate.clock import Clock, wall_ns
 from sluicegate.errors import ConfigurationError, StoreError
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, Charge, Counter, Hitter, Receipt, Request, Single
+from sluicegate.stores.base import Answer, Charge, Counter, Hitter, LeaseItem, Receipt, Request, Single, check_leasing
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.memory.hitter import make_hitter
 from sluicegate.stores.memory.segment import Place
@@ -25,6 +27,9 @@ from sluicegate.stores.memory.stats import MemoryStats
 from sluicegate.stores.memory.table import ALWAYS_US, CounterTable
 
 __all__ = ["MemoryStore"]
+
+_ONE_LIFE = "0" * 16
+"""A process loses its counters only with itself, so its store has one incarnation."""
 
 
 class MemoryStore(Locked):
@@ -216,7 +221,7 @@ class MemoryStore(Locked):
                 if place is None or place.born_us > charged_us:
                     continue
                 before = place.state
-                place.set(counter.spec.refund(before, now_us, cost, charged_us), counter.spec)
+                place.set(place.spec.refund(before, now_us, cost, charged_us), place.spec)
                 changed += place.state != before
             self.stats.refunds += changed
         return changed
@@ -229,12 +234,37 @@ class MemoryStore(Locked):
             self._prepare(now_us)
             for counter, subject, tokens in charges:
                 place = self._current(counter.prefix + subject, counter, now_us)
-                state, given = (None, 0) if place is None else counter.spec.grant(place.state, now_us, tokens)
+                state, given = (None, 0) if place is None else place.spec.grant(place.state, now_us, tokens)
                 if place is not None and given:
-                    place.set(state, counter.spec)
+                    place.set(state, place.spec)
                 granted.append(given)
             self.stats.grants += sum(given > 0 for given in granted)
         return granted
+
+    def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
+        """See ``LeaseStore.lease``. A counter that is missing was evicted or is new, which this store does not tell apart."""
+        check_leasing(holder, items)
+        grants: list[LeaseGrant | StoreError] = []
+        with self._lock:
+            now_us = self._now_ns() // 1_000
+            self._prepare(now_us)
+            for counter, subject, ask in items:
+                key = counter.prefix + subject
+                place = self._current(key, counter, now_us)
+                leased = Leased(counter.spec)
+                turn = Turn(holder, ask, terms.hold_us, _ONE_LIFE)
+                state, grant = leased.turn(None if place is None else place.state, now_us, turn)
+                spec: Spec = leased if isinstance(state, LeasedState) else counter.spec
+                if state is not None:
+                    self._table.write(key, place, state, spec, now_us)
+                elif place is not None:
+                    self._table.drop(key)
+                grants.append(grant)
+        return grants
+
+    async def alease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
+        """``lease`` for coroutines; it does not wait."""
+        return self.lease(holder, terms, items)
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """Forget these counters; returns how many existed and had not expired."""
@@ -366,13 +396,18 @@ class MemoryStore(Locked):
         admitted = True
         for counter, subject, cost in request:
             place = self._current(counter.prefix + subject, counter, now_us)
-            state = None if place is None else place.state
-            after = counter.spec.admit(state, now_us, cost) if cost else state
+            state: State | None = None if place is None else place.state
+            spec = counter.spec if place is None else place.spec
+            if type(state) is LeasedState:
+                state = Leased(counter.spec).settled(state, now_us)
+            after = spec.admit(state, now_us, cost) if cost else state
             passes = after is not None or not cost
             if place is not None and not passes and not peek and cost <= counter.spec.capacity:
                 # A state from before a step of the clock must not keep its client out until that time comes again.
-                state = counter.spec.clamp(state, now_us)
-                place.set(state, counter.spec)
+                clamped = spec.clamp(state, now_us)
+                if clamped is not state:
+                    place.set(clamped, spec)
+                    state = clamped
             admitted = admitted and (passes or counter.shadow)
             read.append((place, state, after, passes))
         states: list[tuple[int, State | None]] = []
@@ -380,16 +415,17 @@ class MemoryStore(Locked):
         # From here on a place may be empty: making room for one counter of the request can evict another.
         for charge, (place, state, after, passes) in zip(request, read, strict=True):
             counter, subject, cost = charge
-            written = None if peek else after if admitted else self._penalty(charge, state, now_us, passes=passes)
+            spec = Leased(counter.spec) if type(state) is LeasedState else counter.spec
+            written = None if peek else after if admitted else self._penalty(charge, spec, state, now_us, passes=passes)
             if written is not None:
-                self._table.write(counter.prefix + subject, place, written, counter.spec, now_us)
+                self._table.write(counter.prefix + subject, place, written, spec, now_us)
                 state = written
-            states.append((0, state))
+            states.append((0, state.base if type(state) is LeasedState else state))
             notes.append((0 if passes and written is None else cost, passes))
         unanimous = all(passes for _, passes in notes)
         return StateAnswer(admitted, now_us, request, states, notes, admitted and not peek, unanimous)
 
-    def _penalty(self, charge: Charge, state: State | None, now_us: int, *, passes: bool) -> State | None:
+    def _penalty(self, charge: Charge, spec: Spec, state: State | None, now_us: int, *, passes: bool) -> State | None:
         """What a refused request writes to one of its counters: nothing, unless it refused and counts refusals.
 
         The spec leaves a cost that can never fit uncounted, so such a request creates no counter either.
@@ -397,7 +433,7 @@ class MemoryStore(Locked):
         counter, _, cost = charge
         if passes or counter.shadow or not counter.denied_counts or cost > counter.spec.capacity:
             return None
-        return counter.spec.charge_refused(state, now_us, cost)
+        return spec.charge_refused(state, now_us, cost)
 
     def _current(self, key: str, counter: Counter, now_us: int) -> Place | None:
         """The counter of ``key`` under its present spec, taken over from earlier numbers where needed.
@@ -409,6 +445,13 @@ class MemoryStore(Locked):
         if place is None or place.spec is counter.spec:
             return place
         state = place.state
+        if type(state) is LeasedState:
+            old = cast("Leased", place.spec)
+            if old.spec != counter.spec:
+                self.stats.carried += 1
+                leased = Leased(counter.spec)
+                place.set(leased.carry(old, state, now_us, counter.on_change), leased)
+            return place
         if place.spec != counter.spec:
             self.stats.carried += 1
             state = counter.spec.carry(place.spec, state, now_us, counter.on_change)

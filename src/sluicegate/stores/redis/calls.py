@@ -10,10 +10,11 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from sluicegate.bounds import REDIS_BATCH_MAX
+from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
+from sluicegate.bounds import LEASE_ITEMS_MAX, REDIS_BATCH_MAX
 from sluicegate.errors import PartlyDecided, StoreError
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
+from sluicegate.stores.base import Answer, Charge, Counter, LeaseItem, Receipt, Request, Single
 from sluicegate.stores.redis.packing import Command, Packing
 
 __all__ = ["Calls", "Steps", "Undo", "single_of"]
@@ -103,6 +104,25 @@ class Calls:
         if problem is not None:
             raise problem
         return given
+
+    def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> Steps[list[LeaseGrant | StoreError]]:
+        """See ``LeaseStore.lease``."""
+        grants: list[LeaseGrant | StoreError] = []
+        for first in range(0, len(items), LEASE_ITEMS_MAX):
+            batch = items[first : first + LEASE_ITEMS_MAX]
+            try:
+                grants += yield from self.lease_batch(holder, terms, batch)
+            except StoreError as error:
+                grants += [error] * len(batch)
+        return grants
+
+    def lease_batch(
+        self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]
+    ) -> Steps[list[LeaseGrant | StoreError]]:
+        """``lease`` of at most ``LEASE_ITEMS_MAX`` counters; raises StoreError where there is no answer at all."""
+        read = partial(self._packing.leased, len(items))
+        found, _ = yield from _in_time(partial(self._packing.lease, holder, terms, items), read)
+        return found
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
         """See ``Store.reset``. Counters that have recovered and are not yet collected count as existing."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
 from sluicegate.bounds import REDIS_BATCH_MAX
 from sluicegate.errors import PartlyDecided, PartlyReached, StoreError
-from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
+from sluicegate.stores.base import Answer, Charge, Counter, LeaseItem, Receipt, Request, Single
 from sluicegate.stores.redis.calls import Calls, Steps, single_of
 from sluicegate.stores.redis.composition import Composition, SlotOf
 from sluicegate.stores.redis.packing import Packing
@@ -69,6 +70,10 @@ class ClusterCalls(Calls):
     def grant(self, charges: Sequence[Charge]) -> Steps[list[int]]:
         """See ``Store.grant``."""
         return (yield from self.composition.grant(charges))
+
+    def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> Steps[list[LeaseGrant | StoreError]]:
+        """See ``LeaseStore.lease``."""
+        return (yield from self.composition.lease(holder, terms, items))
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
         """See ``Store.reset``."""

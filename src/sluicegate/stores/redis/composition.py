@@ -25,13 +25,15 @@ request may be refused that one after the other would have been admitted; never 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
+from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
 from sluicegate.algorithms.verdict import Outcome
 from sluicegate.bounds import REDIS_BATCH_MAX
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request
+from sluicegate.stores.base import Answer, Charge, Counter, LeaseItem, Receipt, Request
 from sluicegate.stores.redis.calls import Calls, Steps
 from sluicegate.stores.redis.faults import ServerFault
 from sluicegate.stores.redis.parts import Part, concluded, refuses
@@ -114,6 +116,18 @@ class Composition:
             for place, tokens in zip(group, result, strict=True):
                 given[place] = tokens
         return given
+
+    def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> Steps[list[LeaseGrant | StoreError]]:
+        """See ``LeaseStore.lease``; one command for each slot."""
+        places = self._by_slot(range(len(items)), [item.subject for item in items])
+        operation = partial(self._calls.lease_batch, holder, terms)
+        groups = [[items[place] for place in group] for group in places]
+        results = yield from side_by_side([_by_key_too(operation, group, _joined) for group in groups])
+        found: dict[int, LeaseGrant | StoreError] = {}
+        for group, result in zip(places, results, strict=True):
+            grants = [result] * len(group) if isinstance(result, StoreError) else result
+            found.update(zip(group, grants, strict=True))
+        return [found[place] for place in range(len(items))]
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
         """See ``Store.reset``; one command for each slot."""
@@ -285,5 +299,5 @@ def _successes(results: Sequence[R | StoreError]) -> list[R]:
     return found
 
 
-def _joined(results: list[list[int]]) -> list[int]:
+def _joined(results: list[list[T]]) -> list[T]:
     return [each for result in results for each in result]

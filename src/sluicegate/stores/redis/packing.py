@@ -6,21 +6,24 @@ One ``Packing`` serves all connections of a store, synchronous and asynchronous.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from struct import Struct
+from typing import Any, NamedTuple
 
+from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
 from sluicegate.algorithms.spec import State
 from sluicegate.bounds import REDIS_FORMS_MEMO_MAX, REDIS_READ_TOGETHER_MAX
 from sluicegate.clock import Clock
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Charge, Counter, Receipt, Request
+from sluicegate.stores.base import Charge, Counter, LeaseItem, Receipt, Request
+from sluicegate.stores.keys import LEDGER_SUFFIX
 from sluicegate.stores.redis.definitions import CounterForm, row
 from sluicegate.stores.redis.faults import fault_of
-from sluicegate.stores.redis.records import BAN, Record
-from sluicegate.stores.redis.scripts import DECIDE, DECIDE_ONE, GRANT, REFUND, Script
+from sluicegate.stores.redis.records import BAN, TOKEN, Record
+from sluicegate.stores.redis.scripts import DECIDE, DECIDE_ONE, GRANT, LEASE, REFUND, Script
 from sluicegate.stores.redis.secret import Subjects
 
-__all__ = ["Command", "Decided", "Granted", "Packing", "Refunded"]
+__all__ = ["Command", "Decided", "Granted", "Leasings", "Packing", "Refunded"]
 
 
 class Command(NamedTuple):
@@ -74,11 +77,22 @@ class Granted(NamedTuple):
     problem: StoreError | None
 
 
+class Leasings(NamedTuple):
+    """The reply to ``Packing.lease``, as ``Granted``; a StoreError in the place of a counter that cannot be read."""
+
+    now_us: int
+    grants: list[LeaseGrant | StoreError] | None
+    problem: StoreError | None
+
+
 _REFUSED, _CHARGED, _PASSES, _REFUSED_NONE, _PASSES_NONE, _FAULT = range(6)
 _DESCRIBED_AT_COST = (_REFUSED, _CHARGED, _REFUSED_NONE)  # a charge that passed and was not made is described as a look
 _CALENDAR, _TOGETHER = 2, 4  # places in a call's first argument
 _NOW_BYTES = 8
 _GIVEN_BYTES = 5
+_LIFE_BYTES = 16
+_leasing = Struct("<BIBQIHIH")
+_WANTED, _LOST, _UNREADABLE = 1, 2, 4
 _NO_RECORD = Record.of(BAN, 0, None)
 
 
@@ -209,6 +223,52 @@ class Packing:
         given = [int.from_bytes(reply[at : at + _GIVEN_BYTES], "little") for at in range(_NOW_BYTES, end, _GIVEN_BYTES)]
         return Granted(now_us, given, self._problem(reply[end:]))
 
+    def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem], guess_us: int = 0) -> Command:
+        """The command of a holder's step on these counters, at most ``LEASE_ITEMS_MAX``; they are in one slot."""
+        call = _Call(self, guess_us)
+        message: list[int | str] = [holder, terms.hold_us]
+        keys: list[str] = []
+        for counter, subject, ask in items:
+            key = self.key(counter, subject)
+            keys.append(key)
+            if self.form(counter).code != TOKEN:
+                keys.append(key + LEDGER_SUFFIX)
+            message += (call.place(counter, 1), int(ask.settled), int(ask.retire))
+            message += (ask.serial, ask.want, ask.share, len(ask.reports))
+            for serial, spent, closed in ask.reports:
+                message += (serial, spent, int(closed))
+        call.message += message
+        return Command(LEASE, keys, call.arguments())
+
+    def leased(self, count: int, reply: bytes) -> Leasings:
+        """What the reply to a ``lease`` of ``count`` counters says."""
+        now_us = int.from_bytes(reply[:_NOW_BYTES], "little")
+        if len(reply) == _NOW_BYTES:
+            return Leasings(now_us, None, None)
+        first = _NOW_BYTES + _LIFE_BYTES
+        life = reply[_NOW_BYTES:first].decode("ascii")
+        end = first + count * _leasing.size
+        problem = self._problem(reply[end:])
+        grants: list[LeaseGrant | StoreError] = []
+        for flags, low, high, lasts_us, level, level_high, out, out_high in _leasing.iter_unpack(reply[first:end]):
+            if flags & _UNREADABLE:
+                assert problem is not None
+                grants.append(problem)
+                continue
+            grants.append(
+                LeaseGrant(
+                    low + (high << 32),
+                    lasts_us,
+                    level + (level_high << 32),
+                    out + (out_high << 32),
+                    bool(flags & _WANTED),
+                    bool(flags & _LOST),
+                    now_us,
+                    life,
+                )
+            )
+        return Leasings(now_us, grants, problem)
+
     def _problem(self, text: bytes) -> StoreError | None:
         return fault_of(text.decode(errors="replace"), self._where) if text else None
 
@@ -276,7 +336,7 @@ class _Call:
         self._places: dict[tuple[int, int], int] = {}
         self.frame = ("", "")
         self.long = False
-        self.message = packing.begin()
+        self.message: list[Any] = packing.begin()
 
     def place(self, counter: Counter, cost: int) -> int:
         """Where the form of this charge stands among the arguments, as Lua counts."""

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
+from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
 from sluicegate.bounds import REDIS_WARM_MS
 from sluicegate.clock import US_PER_MS, Clock
 from sluicegate.errors import StoreError
-from sluicegate.stores.base import Answer, Charge, Counter, Done, Receipt, Request, ServerHealth, Single
+from sluicegate.stores.base import (
+    Answer,
+    Charge,
+    Counter,
+    Done,
+    LeaseItem,
+    Receipt,
+    Request,
+    ServerHealth,
+    Single,
+    check_leasing,
+)
 from sluicegate.stores.redis.async_side import AsyncSide
 from sluicegate.stores.redis.core import Core
 from sluicegate.stores.redis.link import ReplyError, check_authorities
@@ -20,7 +32,7 @@ __all__ = ["RedisStore"]
 
 
 class RedisStore:
-    """The store of many processes: a ``Store``, an ``AsyncStore`` and a ``FleetStore``. Safe from any thread and event loop.
+    """The store of many processes: a ``Store``, an ``AsyncStore``, a ``FleetStore`` and a ``LeaseStore``. Safe from any thread and event loop.
 
     Guarantees: all charges of a request are decided and made in one atomic step at the server's time; a batch of up to
     ``REDIS_BATCH_MAX`` requests too, larger ones in several steps. A call returns or raises StoreError within the URL's
@@ -73,6 +85,11 @@ class RedisStore:
         """Give back up to the cost of each of what is used. See ``Store.grant``."""
         return self._driver.perform(self._calls.grant(charges)) if charges else []
 
+    def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
+        """One step of a holder on each of these counters. See ``LeaseStore.lease``."""
+        check_leasing(holder, items)
+        return self._driver.perform(self._calls.lease(holder, terms, items)) if items else []
+
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """Forget these counters, unreadable ones too; returns how many keys existed."""
         return self._driver.perform(self._calls.reset(keys)) if keys else 0
@@ -118,6 +135,11 @@ class RedisStore:
     async def agrant(self, charges: Sequence[Charge]) -> list[int]:
         """``grant`` for coroutines."""
         return await self._async.perform(self._calls.grant(charges)) if charges else []
+
+    async def alease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
+        """``lease`` for coroutines."""
+        check_leasing(holder, items)
+        return await self._async.perform(self._calls.lease(holder, terms, items)) if items else []
 
     async def areset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """``reset`` for coroutines."""

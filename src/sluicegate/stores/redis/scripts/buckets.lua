@@ -4,14 +4,26 @@
 --
 --   d[9] tokens  d[10] period_us  d[11], d[12] the full drain  d[13], d[14] the cost; -1 where it is above the capacity
 --   of a leaky bucket also d[15], d[16] the longest queue a request may join  d[17] max_delay_us  d[18] 1 for nodelay
--- State: us, rem; of a leaky bucket also mark, the time of the last charge, or -1 - time where it cannot be given back.
--- Text: capacity, tokens, period (and delay, nodelay), born, us, rem (and mark).
+-- State: us, rem; of a leaky bucket also mark, the time of the last charge, or -1 - time where it cannot be given back; of a token
+-- bucket of which parts are granted in advance also ledger. Such a bucket fills up only to what is not out.
+-- Text: capacity, tokens, period (and delay, nodelay), born, us, rem (and mark); then the ledger, if there is one.
 
 local function make_bucket(leaky)
   local bucket = {}
 
-  local function state_of(us, rem, mark, born)
-    return { us = us, rem = rem, mark = mark, born = born }
+  -- What is out of a bucket in time, at most a full drain: its limit may have been lowered.
+  local function out_of(ledger, capacity, tokens, period)
+    return divided(math.min(ledger.out, capacity), period, tokens)
+  end
+
+  local function state_of(us, rem, mark, born, ledger, d)
+    if ledger and ledger.out > 0 then
+      local out_us, out_rem = out_of(ledger, d[6], d[9], d[10])
+      if us < now + out_us or (us == now + out_us and rem < out_rem) then
+        us, rem = now + out_us, out_rem
+      end
+    end
+    return { us = us, rem = rem, mark = mark, born = born, ledger = ledger }
   end
 
   local function marked(mark)
@@ -52,8 +64,12 @@ local function make_bucket(leaky)
     if not text then
       return nil, err
     end
+    local ledger
     if #text ~= (leaky and 52 or 37) then
-      return nil, UNREADABLE
+      ledger = not leaky and ledger_of(text, 38)
+      if not ledger then
+        return nil, UNREADABLE
+      end
     end
     local capacity, tokens, period, born, us, rem, mark
     local same = true
@@ -70,7 +86,17 @@ local function make_bucket(leaky)
     if us >= EXACT or born >= EXACT or rem >= tokens or period == 0 or period >= EXACT then
       return nil, UNREADABLE
     end
-    local s = state_of(us, rem, mark, born)
+    if ledger and ledger.out > 0 then
+      -- Time has passed under the old numbers and what was out; then leases end.
+      local out_us, out_rem = out_of(ledger, capacity, tokens, period)
+      if above(now + out_us, out_rem, us, rem) then
+        us, rem = now + out_us, out_rem
+      end
+    end
+    if ledger then
+      write_off(ledger)
+    end
+    local s = { us = us, rem = rem, mark = mark, born = born, ledger = ledger }
     if not (same and capacity == d[6] and tokens == d[9] and period == d[10]) then
       s.old = { capacity, tokens, period }
     end
@@ -99,7 +125,7 @@ local function make_bucket(leaky)
   function bucket.carry(d, s)
     local capacity, tokens, period = s.old[1], s.old[2], s.old[3]
     if d[5] == 2 or s.us < now then
-      return nil
+      return s.ledger and state_of(0, 0, nil, s.born, s.ledger, d) or nil
     end
     local whole, rem
     local units, drain, new_drain = (s.us - now) * tokens + s.rem, capacity * period, d[6] * d[10]
@@ -126,10 +152,10 @@ local function make_bucket(leaky)
         whole, rem = carried_big(d, s, big_of(d[10]), big_of(period), big_drain, big_new_drain)
       end
     end
-    if whole == 0 and rem == 0 then
+    if whole == 0 and rem == 0 and not s.ledger then
       return nil
     end
-    return state_of(now + whole, rem, spent(s.mark), s.born)
+    return state_of(now + whole, rem, spent(s.mark), s.born, s.ledger, d)
   end
 
   function bucket.admit(d, s)
@@ -154,12 +180,12 @@ local function make_bucket(leaky)
     if above(us, rem, now + d[11], d[12]) then
       return nil
     end
-    return state_of(us, rem, leaky and mark or nil, born)
+    return state_of(us, rem, leaky and mark or nil, born, s and s.ledger, d)
   end
 
   function bucket.clamp(d, s)
     if above(s.us - BEHIND_US, s.rem, now + d[11], d[12]) then
-      return state_of(now + d[11], d[12], spent(s.mark), s.born)
+      return state_of(now + d[11], d[12], spent(s.mark), s.born, s.ledger, d)
     end
     return s
   end
@@ -178,7 +204,7 @@ local function make_bucket(leaky)
     if leaky then
       mark = s and spent(marked(s.mark)) or -1 - now
     end
-    return state_of(now + us, rem, mark, s and s.born or now)
+    return state_of(now + us, rem, mark, s and s.born or now, s and s.ledger, d)
   end
 
   -- A token bucket gives back the cost less what time has; a leaky one its slot, while that is the last.
@@ -204,25 +230,37 @@ local function make_bucket(leaky)
     if rem < 0 then
       us, rem = us - 1, rem + d[9]
     end
-    return state_of(us, rem, mark, s.born)
+    local after = state_of(us, rem, mark, s.born, s.ledger, d)
+    return after.us == s.us and after.rem == s.rem and s or after
   end
 
   -- Up to the cost less used, and how many tokens less; a part of a token counts as one.
   function bucket.grant(d, s)
     local us, rem = used(d, s)
+    local base, base_rem = now, 0
+    if s.ledger then
+      -- What is out is not given back.
+      local out_us, out_rem = out_of(s.ledger, d[6], d[9], d[10])
+      base, base_rem = now + out_us, out_rem
+      us, rem = us - out_us, rem - out_rem
+      if rem < 0 then
+        us, rem = us - 1, rem + d[9]
+      end
+    end
     if us == 0 and rem == 0 then
       return s, 0
     end
     local mark = spent(s.mark)
     if above(d[13], d[14], us, rem) then
       local whole, rest = divided(us, d[9], d[10])
-      return state_of(now, 0, mark, s.born), whole + math.ceil((rest + rem) / d[10])
+      return state_of(base, base_rem, mark, s.born, s.ledger, d), whole + math.ceil((rest + rem) / d[10])
     end
     us, rem = us - d[13], rem - d[14]
     if rem < 0 then
       us, rem = us - 1, rem + d[9]
     end
-    return state_of(now + us, rem, mark, s.born), d[7]
+    us, rem = later(d, base, us, base_rem + rem)
+    return state_of(us, rem, mark, s.born, s.ledger, d), d[7]
   end
 
   function bucket.show(d, s)
@@ -233,7 +271,11 @@ local function make_bucket(leaky)
   end
 
   function bucket.write(d, key, s)
-    store(key, bucket.show(d, s), 2 * math.max(d[11] + 1, s.us - now))
+    local text, ttl_us = bucket.show(d, s), 2 * math.max(d[11] + 1, s.us - now)
+    if s.ledger then
+      text, ttl_us = text .. ledger_text(s.ledger), math.max(ttl_us, LEASED_KEEP_US)
+    end
+    store(key, text, ttl_us)
   end
 
   return bucket

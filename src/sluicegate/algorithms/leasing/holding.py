@@ -1,0 +1,155 @@
+"""What one process holds of one counter: the holder's side of leases. It reads no clock and sends nothing.
+
+The holder ends a lease before the store does, by its own clock and counted from the moment it *sent* the wish: ``usable_us``. It
+lowers its own share before it tells the store that tokens go back, so no token is ever in two places.
+
+A request takes its tokens provisionally (``spend``) and keeps or returns them when it is decided (``conclude``, ``give_back``). What
+is provisional is not reported, and a lease with provisional tokens is not closed, because the store would let time give back
+what is not yet used. A lease that ends first takes them with it: ``conclude`` then says False, and the request must not
+pass by them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sluicegate.algorithms.leasing.terms import LeaseAsk, LeaseGrant, LeaseReport, LeaseTerms
+from sluicegate.bounds import LEASE_REPORTS_MAX, LEASE_SERIAL_MAX, LEASE_SPENDS_MAX
+
+__all__ = ["Holding", "Spend"]
+
+
+class _Held:
+    """One lease. ``taken``: spent and provisional tokens; ``pending``: the provisional ones among them."""
+
+    __slots__ = ("closing", "end_us", "granted", "pending", "serial", "spends", "taken")
+
+    def __init__(self, serial: int, granted: int, end_us: int) -> None:
+        self.serial = serial
+        self.granted = granted
+        self.end_us = end_us
+        self.taken = self.pending = self.spends = 0
+        self.closing = False
+
+
+class Spend(NamedTuple):
+    """Tokens taken provisionally: of which leases, and how many of each. Concluded or given back once."""
+
+    parts: tuple[tuple[_Held, int], ...]
+
+
+class Holding:
+    """The leases of one counter in one process, at most ``LEASE_REPORTS_MAX`` of them. ``now_us`` is always the holder's steady clock.
+
+    Not safe under threads: its owner holds a lock. Belongs to one process: after a fork the child begins with a new one and
+    under a new holder's name.
+    """
+
+    __slots__ = ("_asked", "_leases", "_serial", "terms", "wanted")
+
+    def __init__(self, terms: LeaseTerms) -> None:
+        self.terms = terms
+        self.wanted = False
+        """The store asks for idle leases."""
+        self._leases: list[_Held] = []
+        self._serial = 0
+        self._asked: dict[int, int] = {}
+
+    # ------------------------------------------------------------------ spending
+
+    def left(self, now_us: int) -> int:
+        """Tokens that can be spent now."""
+        return sum([held.granted - held.taken for held in self._leases if now_us < held.end_us and not held.closing])
+
+    def spend(self, cost: int, now_us: int) -> Spend | None:
+        """Take ``cost`` tokens (>= 1) provisionally, of the lease that ends first; None where there are not so many."""
+        parts: list[tuple[_Held, int]] = []
+        missing = cost
+        for held in self._leases:
+            if held.closing or now_us >= held.end_us or held.spends >= LEASE_SPENDS_MAX:
+                continue
+            part = min(held.granted - held.taken, missing)
+            if part > 0:
+                parts.append((held, part))
+                missing -= part
+                if missing == 0:
+                    break
+        if missing:
+            return None
+        for held, part in parts:
+            held.taken += part
+            held.pending += part
+            held.spends += 1
+        return Spend(tuple(parts))
+
+    def conclude(self, spend: Spend, now_us: int) -> bool:
+        """Keep the tokens: the request passes. False where a lease has ended meanwhile, and the request must not pass by it."""
+        alive = True
+        for held, part in spend.parts:
+            held.pending -= part
+            held.spends -= 1
+            alive = alive and now_us < held.end_us
+        return alive
+
+    def give_back(self, spend: Spend) -> None:
+        """Return the tokens of a request that did not pass. Those of a lease that has ended are dropped."""
+        for held, part in spend.parts:
+            held.pending -= part
+            held.taken -= part
+            held.spends -= 1
+
+    # ------------------------------------------------------------------ talking to the store
+
+    def ask(
+        self, now_us: int, *, want: int = 0, share: int = 1, close: bool = False, settled: bool = False
+    ) -> LeaseAsk:
+        """What to send now: reports of all leases and (``want`` >= 1) a wish. ``close``: give back what is idle.
+
+        It may be lost or come twice. ``granted`` takes the answer to the wish, by the ask's ``serial``; ``answered`` confirms the reports.
+        """
+        self._forget_ended(now_us)
+        reports: list[LeaseReport] = []
+        for held in self._leases:
+            if (close or held.taken == held.granted) and not held.pending:
+                # From here on nothing of it is spent, whether or not the store hears of it.
+                held.closing = True
+            reports.append(LeaseReport(held.serial, held.taken - held.pending, held.closing))
+        serial = 0
+        if want > 0 and len(self._leases) < LEASE_REPORTS_MAX and self._serial < LEASE_SERIAL_MAX:
+            self._serial = serial = self._serial + 1
+            self._asked[serial] = now_us
+        return LeaseAsk(tuple(reports), serial, want if serial else 0, share, settled)
+
+    def answered(self, ask: LeaseAsk, grant: LeaseGrant, now_us: int) -> int:
+        """Take the store's answer to an ask; returns the tokens that were added. Answers may be late or come twice."""
+        self.wanted = grant.wanted
+        closed = {report.serial for report in ask.reports if report.closed}
+        self._leases = [held for held in self._leases if held.serial not in closed]
+        sent_us = self._asked.pop(ask.serial, None)
+        if sent_us is None or grant.granted == 0:
+            return 0
+        end_us = sent_us + self.terms.usable_us(grant.lasts_us)
+        if now_us >= end_us:
+            return 0
+        self._leases.append(_Held(ask.serial, grant.granted, end_us))
+        self._leases.sort(key=_end_us)
+        return grant.granted
+
+    def failed(self, ask: LeaseAsk) -> None:
+        """No answer to an ask will be waited for; one that comes all the same adds nothing."""
+        self._asked.pop(ask.serial, None)
+
+    def drop(self) -> None:
+        """Spend nothing more: the store was replaced, or the limit must bind at once. Provisional tokens end too."""
+        for held in self._leases:
+            held.end_us = 0
+            held.closing = True
+        self._leases.clear()
+        self._asked.clear()
+
+    def _forget_ended(self, now_us: int) -> None:
+        self._leases = [held for held in self._leases if now_us < held.end_us]
+
+
+def _end_us(held: _Held) -> int:
+    return held.end_us
