@@ -130,12 +130,24 @@ def test_a_number_that_json_would_round_is_a_problem():
 
 
 @pytest.mark.parametrize(
-    "text", [b"{", b"\xff", b'{"a": 1, "a": 2}', b"NaN", b"[Infinity]", b"9" * 5_000, b"[" * 200_000]
-)
+    "text",
+    [
+        b"{", b"\xff", b'{"a": 1, "a": 2}', b"NaN", b"[Infinity]", b"9" * 5_000, b"[" * 200_000, b"1e9999999999999999999999",
+        b"[1.5E-9999999999999999999999]", rb'"\ud800"', rb'{"\uDFFF": 1}', rb'[1e400, "\ude00\ud83d"]',
+    ],
+)  # fmt: skip
 def test_bytes_that_are_not_json(text):
     """Whatever the bytes, reading raises NotJson and nothing else."""
     with pytest.raises(NotJson):
         read_json(text)
+
+
+def test_characters_written_as_escapes():
+    """Two halves that make a character are it, beside numbers of any kind; what only looks like an escape is text."""
+    assert read_json(rb'["\ud83d\ude00", 1e400, 0.1234567890123456789]') == [
+        "\U0001f600", Decimal("1e400"), Decimal("0.1234567890123456789"),
+    ]  # fmt: skip
+    assert read_json(rb'"\\ud800"') == r"\ud800"
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

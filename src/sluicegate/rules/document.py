@@ -37,15 +37,22 @@ _ENCODER: Final = msgspec.json.Encoder(order="deterministic", decimal_format="nu
 
 
 class NotJson(ValueError):
-    """Bytes that are not JSON as we take it: UTF-8, no key twice in an object, numbers that are finite."""
+    """Bytes that are not JSON as we take it: UTF-8, no key twice in an object, numbers that are finite, no half characters."""
 
 
 def read_json(content: bytes) -> Any:
     """The data of a JSON text; raises NotJson. A number that a double does not hold exactly comes as Decimal."""
     try:
-        return json.loads(content.decode(), parse_float=_number, parse_constant=_no_constant, object_pairs_hook=_unique)
+        text = content.decode()
+        data = json.loads(text, parse_float=_number, parse_constant=_no_constant, object_pairs_hook=_unique)
+        if _HALF.search(text):
+            # Half a character is written as an escape only, and can be told from a whole one by trying to write it.
+            json.dumps(data, ensure_ascii=False, default=str).encode()
+        return data
     except NotJson:
         raise
+    except UnicodeEncodeError as error:
+        raise NotJson("a text holds half a character") from error
     except RecursionError as error:
         raise NotJson("nested too deep") from error
     except ValueError as error:
@@ -105,8 +112,15 @@ def pointer_of(problem: Problem) -> str:
     return problem.pointer or ""
 
 
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""How half a character begins, and each half of a whole one that is written as escapes."""
+
+
 def _number(text: str) -> float | Decimal:
-    exact = Decimal(text)
+    try:
+        exact = Decimal(text)
+    except ArithmeticError as error:
+        raise NotJson(f"the number {shown(text)[1:-1]} is beyond all that can be kept") from error
     nearest = float(text)
     return nearest if Decimal(repr(nearest)) == exact else exact
 
