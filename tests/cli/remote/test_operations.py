@@ -30,7 +30,6 @@ rules:
 TOUR: tuple[tuple[str, str], ...] = (
     ("put_ruleset", "rules apply rules.yaml"),
     ("get_ruleset", "rules export"),
-    ("try_rules", "rules diff rules.yaml --minutes 5"),
     ("list_rules", "rules list"),
     ("create_rule", "rules set extra --create quota=9/minute per=[ip] match.path=/extra"),
     ("get_rule", "rules get extra"),
