@@ -39,6 +39,7 @@ __all__ = [
     "NODES_MAX",
     "NODE_ANSWER_BYTES_MAX",
     "NODE_ASK_S",
+    "NODE_FORGOTTEN_S",
     "NODE_LIVES_S",
     "NODE_REPORT_BYTES_MAX",
     "PAGE_SIZE_MAX",
@@ -127,8 +128,10 @@ TOKEN_CHARS_MIN: Final = 16
 LOGIN_NOTE_S: Final = 60
 LOGIN_NOTE_ADDRESSES_MAX: Final = 20
 
-# Nodes that are known, and bytes of what is kept of a report. The oldest are forgotten.
+# Nodes that are known, and bytes of what is kept of a report. The oldest are forgotten, and those not heard of for a week (seconds):
+# a node that is started again often has another name.
 NODES_MAX: Final = 10_000
+NODE_FORGOTTEN_S: Final = 604_800
 NODE_REPORT_BYTES_MAX: Final = 65_536
 
 # Seconds between two writings of what nodes reported. In between it is in memory only, and comes again with the next report.

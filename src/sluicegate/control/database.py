@@ -143,7 +143,12 @@ def _engine(url: URL, *, postgresql: bool) -> AsyncEngine:
         }
         options |= {
             "pool_pre_ping": True,
-            "connect_args": {"timeout": CONTROL_LOCK_WAIT_S, "server_settings": settings},
+            # The server ends statements by itself; where nothing comes back from it any more, the driver does.
+            "connect_args": {
+                "timeout": CONTROL_LOCK_WAIT_S,
+                "command_timeout": CONTROL_STATEMENT_S_MAX + CONTROL_LOCK_WAIT_S,
+                "server_settings": settings,
+            },
         }
     else:
         options |= {"connect_args": {"timeout": CONTROL_LOCK_WAIT_S}}
@@ -200,9 +205,24 @@ def _answering() -> Iterator[None]:
     except (OperationalError, InterfaceError, PoolTimeout, OSError) as error:
         raise Unavailable(f"the database does not answer: {_reason(error)}") from error
     except DBAPIError as error:
-        if error.connection_invalidated or "timeout" in str(error.orig).lower():
+        if error.connection_invalidated or "timeout" in str(error.orig).lower() or _is_away(error.orig):
             raise Unavailable(f"the database does not answer: {_reason(error)}") from error
         raise
+    except Exception as error:
+        # What the driver raises while it connects comes as it is.
+        if _is_away(error):
+            raise Unavailable(f"the database does not answer: {_reason(error)}") from error
+        raise
+
+
+# Classes of SQLSTATE: connection, resources (a full disk, too many connections), told to go or starting, the system, a server that only
+# reads (the other half of a failover), a lock or a transaction that others won; and a login that is refused.
+_AWAY: Final = ("08", "53", "57", "58", "25006", "55P03", "55000", "40", "28", "3D")
+
+
+def _is_away(error: object) -> bool:
+    state = getattr(error, "sqlstate", None)
+    return isinstance(state, str) and state.startswith(_AWAY)
 
 
 def _reason(error: BaseException) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, or_, select, text
 
-from sluicegate.bounds import NODE_REPORT_BYTES_MAX, NODES_FLUSH_S, NODES_MAX
+from sluicegate.bounds import NODE_FORGOTTEN_S, NODE_REPORT_BYTES_MAX, NODES_FLUSH_S, NODES_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.control import schema
 from sluicegate.control.errors import Fault, Invalid, NotFound
@@ -22,6 +22,11 @@ __all__ = ["Nodes"]
 
 _TABLE = schema.nodes
 _NAME_CHARS_MAX: Final = 256
+# All at once: a fleet of thousands would keep changes waiting otherwise.
+_PUT: Final = text(
+    "INSERT INTO nodes (node, last_seen_us, report) VALUES (:node, :at, :report) "
+    "ON CONFLICT (node) DO UPDATE SET last_seen_us = excluded.last_seen_us, report = excluded.report"
+)
 
 
 class Nodes:
@@ -89,26 +94,28 @@ class Nodes:
 
     async def sweep(self) -> None:
         """Write down what came in, if it is time to."""
-        now_us = self._ledger.clock.now_us()
+        now_us = self._ledger.clock.monotonic_us()
         if self._written_us is None or now_us - self._written_us >= NODES_FLUSH_S * US_PER_S:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write down what came in. The nodes that were not heard of for longest make room for new ones."""
-        self._written_us = self._ledger.clock.now_us()
+        """Write down what came in. Nodes that were not heard of for days are forgotten; those for longest make room for new ones."""
+        self._written_us = self._ledger.clock.monotonic_us()
         unwritten, self._unwritten = self._unwritten, {}
         if not unwritten:
             return
-        async with self._ledger.database.write() as connection:
-            for node, (at_us, report) in unwritten.items():
-                values = {"node": node, "last_seen_us": at_us, "report": report}
-                written = update(_TABLE).where(_TABLE.c.node == node).values(values)
-                if (await connection.execute(written)).rowcount == 0:
-                    await connection.execute(_TABLE.insert(), values)
-            beyond = select(_TABLE.c.node).order_by(_TABLE.c.last_seen_us.desc(), _TABLE.c.node)
-            oldest = (await connection.execute(beyond.offset(NODES_MAX).limit(NODES_MAX))).scalars().all()
-            if oldest:
-                await connection.execute(delete(_TABLE).where(_TABLE.c.node.in_(oldest)))
+        rows = [{"node": node, "at": at_us, "report": report} for node, (at_us, report) in unwritten.items()]
+        try:
+            async with self._ledger.database.write() as connection:
+                await connection.execute(_PUT, rows)
+                beyond = select(_TABLE.c.node).order_by(_TABLE.c.last_seen_us.desc(), _TABLE.c.node)
+                oldest = beyond.offset(NODES_MAX).limit(NODES_MAX)
+                silent = _TABLE.c.last_seen_us < self._ledger.clock.now_us() - NODE_FORGOTTEN_S * US_PER_S
+                await connection.execute(delete(_TABLE).where(or_(_TABLE.c.node.in_(oldest), silent)))
+        except BaseException:
+            # It is written with the next ones.
+            self._unwritten = unwritten | self._unwritten
+            raise
 
     def _made(self, row: Any) -> NodeRow:
         report = msgspec.json.decode(row.report, type=NodeReport)

@@ -19,7 +19,7 @@ from sqlalchemy import Select, func, select, update
 
 from sluicegate.bounds import ROLLOUT_AHEAD_US, ROLLOUT_CLIENTS_TOLD, ROLLOUT_REPORTS_PENDING, ROLLOUT_RULES_TOLD
 from sluicegate.control import running, schema
-from sluicegate.control.errors import Conflict, Fault, Invalid
+from sluicegate.control.errors import Conflict, Fault, Invalid, Unavailable
 from sluicegate.control.guard import Tally
 from sluicegate.control.ledger import Change, Ledger
 from sluicegate.control.model import Actor, Applied, Page, Role
@@ -212,6 +212,14 @@ class Rollouts:
         reports = [self._pending.popleft() for _ in range(len(self._pending))]
         if not reports:
             return None
+        try:
+            return await self._count_in(reports)
+        except Unavailable:
+            # They are counted when the database is back: what happens meanwhile is what the guard is for.
+            self._pending.extendleft(reversed(reports))
+            raise
+
+    async def _count_in(self, reports: list[NodeReport]) -> str | None:
         now_us = self._ledger.clock.now_us()
         async with self._ledger.database.write() as connection:
             row = await running.running(connection)

@@ -120,7 +120,7 @@ class Tokens:
             row = (await connection.execute(select(_TABLE).where(_TABLE.c.hash == given))).one_or_none()
         matches = hmac.compare_digest(_NO_HASH if row is None else row.hash, given)
         if row is None or not matches or row.revoked_us is not None or not _lasts(row.expires_us, now_us):
-            await self._note_refused(source_ip, now_us)
+            await self._note_refused(source_ip)
             raise NotAuthenticated
         self._used[row.id] = now_us
         made = _made(row)
@@ -151,18 +151,23 @@ class Tokens:
         """Write down when tokens were last used, and how many wrong ones came."""
         used, self._used = self._used, {}
         if used:
-            async with self._ledger.database.write() as connection:
-                for token, at_us in used.items():
-                    await connection.execute(update(_TABLE).where(_TABLE.c.id == token).values(last_used_us=at_us))
-        await self._write_note(self._ledger.clock.now_us())
+            try:
+                async with self._ledger.database.write() as connection:
+                    for token, at_us in used.items():
+                        await connection.execute(update(_TABLE).where(_TABLE.c.id == token).values(last_used_us=at_us))
+            except BaseException:
+                self._used = used | self._used
+                raise
+        await self._write_note()
 
-    async def _note_refused(self, source_ip: str, now_us: int) -> None:
+    async def _note_refused(self, source_ip: str) -> None:
         self._refused += 1
         if source_ip in self._refused_from or len(self._refused_from) < LOGIN_NOTE_ADDRESSES_MAX:
             self._refused_from[source_ip] = self._refused_from.get(source_ip, 0) + 1
-        await self._write_note(now_us)
+        await self._write_note()
 
-    async def _write_note(self, now_us: int) -> None:
+    async def _write_note(self) -> None:
+        now_us = self._ledger.clock.monotonic_us()
         due = self._noted_us is None or now_us - self._noted_us >= LOGIN_NOTE_S * US_PER_S
         if not self._refused or not due:
             return

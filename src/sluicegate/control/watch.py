@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy.engine import URL
 
-from sluicegate.bounds import CONTROL_POLL_S
+from sluicegate.bounds import CONTROL_POLL_S, PUSH_PING_S
 from sluicegate.control.errors import ControlError
 from sluicegate.control.ledger import Ledger
 from sluicegate.errors import MissingExtra
@@ -53,10 +53,16 @@ class Watch:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def once(self) -> None:
-        """Look once, and do all chores; raises what goes wrong."""
+        """Look once, and do all chores, each whatever becomes of the others; raises the first thing that goes wrong."""
         await self._ledger.refresh()
+        first: Exception | None = None
         for chore in self._chores:
-            await chore()
+            try:
+                await chore()
+            except Exception as error:  # noqa: BLE001 - told below
+                first = first or error
+        if first is not None:
+            raise first
 
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
@@ -97,7 +103,13 @@ class Watch:
             self.listening = True
             # What was told before the connection listened is not told again.
             self._woken.set()
-            await lost.wait()
+            while not lost.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PUSH_PING_S):
+                        await lost.wait()
+                        return
+                # A network that takes everything and brings nothing does not end a connection.
+                await connection.execute("SELECT 1", timeout=PUSH_PING_S)
         finally:
             connection.terminate()
 
