@@ -281,3 +281,23 @@ async def test_names_that_no_database_takes(service, editor):
             await service.rulesets.create_rule(editor, {**API, "name": name})
         with pytest.raises(NotFound):
             await service.rulesets.delete_rule(editor, name, expect=None)
+
+
+async def test_a_change_is_judged_before_others_wait(service, editor, monkeypatch):
+    """What an edit comes to is found while anybody else may change things; where the rules changed meanwhile it is found again."""
+    rules, inside = service.rulesets, []
+    await rules.put_ruleset(editor, {"version": 1, "rules": [{"name": "a", "quota": "1/second"}]}, expect=ABSENT)
+    check = rules._check
+
+    async def checked(edited):
+        inside.append(service.ledger.database._writing.locked())
+        if len(inside) == 2:
+            await rules.create_rule(editor, {"name": "b", "quota": "1/second"})
+        return await check(edited)
+
+    monkeypatch.setattr(rules, "_check", checked)
+    await rules.patch_rule(editor, "a", {"quota": "2/second"}, expect=1)
+    assert inside == [False]
+    applied = await rules.patch_rule(editor, "a", {"quota": "3/second"}, expect=2)
+    assert inside == [False, False, False, True]
+    assert [rule["name"] for rule in applied.version.document["rules"]] == ["a", "b"]

@@ -188,6 +188,10 @@ BAD: list[tuple[object, list[Problem]]] = [
             )
         ],
     ),
+    (
+        {"jwt": {"jwks": "https://u:p4ss@idp.example/keys"}},
+        [("identity.jwt.jwks", "holds a user name or a password; rules are no place for secrets", None)],
+    ),
     ({"jwt": {"jwks": "ftp://a/b"}}, [("identity.jwt.jwks", "'ftp://a/b' is neither an https URL nor a path", None)]),
     ({"jwt": {"jwks": "https:///b"}}, [("identity.jwt.jwks", "'https:///b' has no valid host", None)]),
     ({"jwt": {"jwks": "https://[::1/b"}}, [("identity.jwt.jwks", "'https://[::1/b' has no valid host", None)]),

@@ -11,11 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sluicegate.control import edits, schema
 from sluicegate.control.edits import Document, Edit, Edited
-from sluicegate.control.errors import Fault, FileOwned, Invalid, ManagedBy, NotFound
+from sluicegate.control.errors import ControlError, Fault, FileOwned, Invalid, ManagedBy, NotFound
 from sluicegate.control.ledger import Change, Ledger
 from sluicegate.control.model import Actor, Applied, Expect, Page, Role, Version, VersionDiff, VersionInfo
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
 from sluicegate.control.running import running_one, settle
+from sluicegate.rules.diff import Change as RuleChange
 from sluicegate.rules.diff import diff_rules, render_diff
 from sluicegate.rules.document import canonical, check_document, document_of_yaml, load_document, pointer_of, read_json
 from sluicegate.rules.feed import RulesDocument
@@ -45,6 +46,22 @@ class Promoted(NamedTuple):
     """Stands for the candidate of a rollout."""
 
     rollout: int
+
+
+class Judged(NamedTuple):
+    """Rules that are to come into service: as they are kept, what they mean, warnings, and what changes."""
+
+    document: Document
+    ruleset: RuleSet
+    problems: tuple[Problem, ...]
+    changes: list[RuleChange]
+
+
+class Prepared(NamedTuple):
+    """An edit of version ``base``, judged."""
+
+    base: int
+    judged: Judged | Invalid
 
 
 class Rulesets:
@@ -172,6 +189,7 @@ class Rulesets:
     ) -> Applied:
         """``edit``: what becomes of the document; or whose document becomes that of the next version: another version's, a rollout's."""
         reason, validate_only = how.get("reason", ""), how.get("validate_only", False)
+        prepared = await self._prepare(actor, edit)
         begun = self._ledger.change(actor, Role.EDITOR, action, resource, reason=reason, validate_only=validate_only)
         async with begun as change:
             current = await self.current_in(change.connection)
@@ -187,13 +205,15 @@ class Rulesets:
                 edit = edits.put_all(read_json(row["candidate"].encode()), None, always=True)
             elif isinstance(edit, int):
                 edit = edits.put_all((await self._load(change.connection, edit)).document, expect)
-            document, ruleset, problems = await self._check(edit(current))
+            if prepared is None or prepared.base != _number(current):
+                prepared = await self._judge(current, edit(current))
+            if isinstance(prepared.judged, Invalid):
+                raise prepared.judged
+            document, ruleset, problems, _ = prepared.judged
             kept_manager = manager if managed_by is None else managed_by
             if current is not None and kept_manager == manager and canonical(current.document) == canonical(document):
                 return Applied(current, changed=False, problems=problems)
-            applied = await self._next(
-                change, actor, action, reason, current, document, ruleset, kept_manager, problems
-            )
+            applied = await self._next(change, actor, action, reason, current, prepared.judged, kept_manager)
         if not validate_only:
             self._newest, self._meaning = applied.version, (applied.version.info.version, ruleset)
         return applied
@@ -205,15 +225,12 @@ class Rulesets:
         action: str,
         reason: str,
         current: Version | None,
-        document: Document,
-        ruleset: RuleSet,
+        judged: Judged,
         managed_by: str,
-        problems: tuple[Problem, ...],
     ) -> Applied:
         """Write the next version."""
+        document, ruleset, problems, changes = judged
         number = change.revisions.ruleset + 1
-        old = None if current is None else await self._meaning_of(current)
-        changes = diff_rules(_NOTHING if old is None else old, ruleset)
         info = VersionInfo(
             number, change.now_us, actor.name, actor.auth, actor.source_ip, actor.request_id, action, reason,
             ruleset.digest, managed_by, _summary(render_diff(changes)),
@@ -230,6 +247,30 @@ class Rulesets:
             patches["[managed_by]"] = [current.info.managed_by, managed_by]
         change.record(patches, before_version=number - 1, after_version=number)
         return Applied(Version(info, document, revisions), changed=True, problems=problems, changes=changes)
+
+    async def _prepare(self, actor: Actor, edit: Edit | int | Promoted) -> Prepared | None:
+        """What an edit comes to while nobody else changes the rules, before anybody has to wait for it; None where that cannot be said.
+
+        An edit makes the same of the same version. What is wrong with it besides its content is found, and audited, in its transaction.
+        """
+        if isinstance(edit, int | Promoted):
+            return None
+        try:
+            self._ledger.allow(actor, Role.EDITOR)
+            current = await self.current()
+            edited = edit(current)
+        except ControlError:
+            return None
+        return await self._judge(current, edited)
+
+    async def _judge(self, current: Version | None, edited: Edited) -> Prepared:
+        try:
+            document, ruleset, problems = await self._check(edited)
+        except Invalid as error:
+            return Prepared(_number(current), error)
+        old = _NOTHING if current is None else await self._meaning_of(current)
+        changes = await asyncio.to_thread(diff_rules, old, ruleset)
+        return Prepared(_number(current), Judged(document, ruleset, problems, changes))
 
     async def _check(self, edited: Edited) -> tuple[Document, RuleSet, tuple[Problem, ...]]:
         """The document in plain JSON data and its meaning; raises Invalid with pointers into what was sent."""
@@ -257,6 +298,10 @@ class Rulesets:
 def told(version: Version) -> RulesDocument:
     """A version as nodes are told of it."""
     return RulesDocument(version.info.version, version.info.digest, dict(version.document))
+
+
+def _number(current: Version | None) -> int:
+    return 0 if current is None else current.info.version
 
 
 def _meaning(version: Version) -> RuleSet:

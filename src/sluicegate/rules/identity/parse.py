@@ -198,9 +198,15 @@ class _Parser(FieldReader):
             self.report(f"{path}.jwks", f"{jwks!r} is neither an https URL nor a path")
             return False
         try:
-            host = urlsplit(jwks).hostname
+            parts = urlsplit(jwks)
+            host = parts.hostname
         except ValueError:
             host = None
+        else:
+            if parts.username is not None:
+                # Not shown again: what is said of a rules file is logged, and kept in the audit trail.
+                self.report(f"{path}.jwks", "holds a user name or a password; rules are no place for secrets")
+                return False
         if not host:
             self.report(f"{path}.jwks", f"{jwks!r} has no valid host")
             return False
