@@ -2,7 +2,7 @@
 
 A rules service with 200 rules runs in this process, on SQLite for the polls and Redis and on PostgreSQL for its own way; 20 nodes run in four
 processes, each with its own limiter, poll and reports. One change is one PATCH of one rule. The time is taken from when its transaction was kept to
-when the last node has put it in service; of each way there are 100 changes, some tenths of a second apart. For Redis and PostgreSQL the nodes do not
+when the last node has put it in service; of each way there are 50 changes, some tenths of a second apart. For Redis and PostgreSQL the nodes do not
 poll, so that nothing but the message can tell them. All 20 nodes compile the 200 rules on the processors of one machine: a fleet has more.
 """
 
@@ -40,8 +40,10 @@ from sluicegate.rules.watched import RulesState
 PROCESSES, NODES_EACH = 4, 5
 NODES = PROCESSES * NODES_EACH
 RULES = 200
-CHANGES = 100
-PAUSE_S = 0.25
+CHANGES = 50
+BURST = 100
+LISTENING = 0
+PAUSE_S = 0.1
 GOAL_MS = 1_000.0
 TOKEN = "a-token-of-the-nodes"
 EDITOR = Actor("bench", "local", role=Role.EDITOR)
@@ -63,7 +65,12 @@ async def nodes(url: str, push: str, polls: str, directory: str) -> None:
             feed.node._report = asyncio.Event().wait  # type: ignore[method-assign,assignment]
         await feed.begin()
         made.append(feed)
-    await asyncio.gather(*(feed.node.run() for feed in made))
+    running = asyncio.gather(*(feed.node.run() for feed in made))
+    while not all(feed.node.hints is None or feed.node.hints.connected for feed in made):
+        await asyncio.sleep(0.01)
+    for _ in made:
+        print(LISTENING, time.monotonic(), flush=True)
+    await running
 
 
 def tell_of(limiter: Limiter) -> None:
@@ -92,7 +99,7 @@ class Fleet:
             process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
             self._processes.append(process)
             self._readers.append(asyncio.create_task(self._read(process)))
-        await self.have(1, 60)
+        await self.have(LISTENING, 60)
 
     async def have(self, version: int, timeout_s: float = 30) -> float:
         """When the last node had this version."""
@@ -162,13 +169,13 @@ async def burst(service: RulesService, fleet: Fleet) -> tuple[float, int]:
     """100 changes in a minute, made whether or not the nodes follow: how long after the last one all have it, and versions no node has missed."""
     began = time.monotonic()
     first = (await service.revisions()).ruleset
-    for number in range(CHANGES):
+    for number in range(BURST):
         await service.rulesets.patch_rule(
             EDITOR, f"r{number % RULES}", {"quota": f"{500 + number}/minute"}, expect=await expected(service, number)
         )
-        await asyncio.sleep(max(0.0, began + (number + 1) * 60 / CHANGES - time.monotonic()))
-    last = first + CHANGES
-    kept = time.monotonic() - 60 / CHANGES
+        await asyncio.sleep(max(0.0, began + (number + 1) * 60 / BURST - time.monotonic()))
+    last = first + BURST
+    kept = time.monotonic() - 60 / BURST
     live = await fleet.have(last)
     seen = sum(len(fleet.live.get(version, ())) == NODES for version in range(first + 1, last + 1))
     return (live - kept) * 1_000, seen

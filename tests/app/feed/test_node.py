@@ -170,6 +170,8 @@ async def test_reports_tell_what_happened(control, node, until, editor):
 async def test_samples_are_drawn_when_asked_for(control, node, until):
     """The service is told of single requests at the rate it asks for, and of none when it asks for none."""
     seen = []
+    control.service.nodes.sample_per_s = 0.0
+    await until(lambda: node.node.reports.sent >= 2 and not node.limiter.known.sampler.on)
     control.service.nodes.observers.append(lambda report: seen.extend(report.samples))
     node.limiter.check({"user": "early"})
     control.service.nodes.sample_per_s = 5.0

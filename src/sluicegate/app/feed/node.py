@@ -106,8 +106,13 @@ class FeedNode:
         """Fetch what differs and put it in service. Raises FeedError where something of it could not be had."""
         standing = self.standing
         if standing.unsure:
-            self.hear(_some(await self.client.revisions()))
+            # Before the question: whatever is missed while it is under way is a reason to ask again.
             standing.unsure = False
+            try:
+                self.hear(_some(await self.client.revisions()))
+            except FeedError:
+                standing.unsure = True
+                raise
         hinted = standing.hinted
         wanted = standing.wanted
         errors: list[FeedError] = []
