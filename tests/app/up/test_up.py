@@ -31,7 +31,9 @@ class Up:
 
     @property
     def token(self) -> str:
-        found = re.search(r"^token +(\S+) \(of the first admin; it is shown this once\)$", self.server.out.read_text(), re.M)
+        found = re.search(
+            r"^token +(\S+) \(of the first admin; it is shown this once\)$", self.server.out.read_text(), re.M
+        )
         assert found is not None
         return found[1]
 
@@ -53,7 +55,7 @@ class Up:
             headers={"If-Match": found.headers["ETag"], "Content-Type": "application/merge-patch+json"},
         )  # fmt: skip
         assert answer.status_code == 200, answer.text
-        return int(self.ask("GET", "/v1/versions", token).json()["items"][0]["version"])
+        return int(self.ask("GET", "/v1/versions", token).json()["versions"][0]["version"])
 
     def edit(self, before: str, after: str) -> None:
         text = self.file.read_text()
@@ -110,7 +112,7 @@ def test_the_file_and_the_database_follow_each_other(up: Callable[..., Up]) -> N
     it.edit("quota: 5/minute", "quota: 50/minute")
     took_s = until(lambda: it.limit() == 50, "the edit is served")
     assert took_s < 10
-    latest = it.ask("GET", "/v1/versions", token).json()["items"][0]
+    latest = it.ask("GET", "/v1/versions", token).json()["versions"][0]
     assert (latest["version"], latest["actor"]) == (2, "file:rules.yaml")
     assert it.set_limit(token, 70) == 3
     until(lambda: it.limit() == 70, "the change is served")
@@ -141,7 +143,7 @@ def test_a_service_that_is_killed(up: Callable[..., Up]) -> None:
     token, url = it.token, it.server.url("control")
     it.set_limit(token, 60)
     until(lambda: it.limit() == 60, "the change is served")
-    versions = it.ask("GET", "/v1/versions", token).json()["items"]
+    versions = it.ask("GET", "/v1/versions", token).json()["versions"]
     for limit in (61, 62):
         pid = it.pid()
         made = it.set_limit(token, limit)
@@ -152,7 +154,7 @@ def test_a_service_that_is_killed(up: Callable[..., Up]) -> None:
         assert it.ask("GET", f"/v1/versions/{made}", token).status_code == 200
         until(lambda limit=limit: it.limit() == limit, "the change is served")
         until(lambda limit=limit: f"{limit}/minute" in it.file.read_text(), "the change is in the file")
-    assert len(it.ask("GET", "/v1/versions", token).json()["items"]) == len(versions) + 2
+    assert len(it.ask("GET", "/v1/versions", token).json()["versions"]) == len(versions) + 2
     assert it.server.url("control") == url
     assert it.server.out.read_text().count("token ") == 1
     assert len([each for each in it.server.events() if each["event"] == "control_started"]) == 3
@@ -174,7 +176,9 @@ def test_a_second_start(up: Callable[..., Up], start: Callable[..., Any]) -> Non
     third = up("--data", str(it.data), wait=False)
     assert third.limit() == 61
     until(lambda: "\ncontrol " in third.server.out.read_text(), "the service's line")
-    until(lambda: third.ask("GET", "/v1/versions", token).json()["items"][0]["actor"] == "file:rules.yaml", "a version")
+    until(
+        lambda: third.ask("GET", "/v1/versions", token).json()["versions"][0]["actor"] == "file:rules.yaml", "a version"
+    )
     assert third.limit() == 61
 
 
@@ -197,7 +201,7 @@ def test_a_file_that_owns_the_rules(up: Callable[..., Up], rules: Path) -> None:
     assert str(rules) in refused.text
     rules.write_text(rules.read_text().replace("5/minute", "9/minute"))
     until(lambda: it.limit() == 9, "the edit is served")
-    assert it.ask("GET", "/v1/versions", token).json()["items"][0]["actor"] == "file:rules.yaml"
+    assert it.ask("GET", "/v1/versions", token).json()["versions"][0]["actor"] == "file:rules.yaml"
 
 
 def test_the_end_of_the_parent_is_the_end_of_the_service(up: Callable[..., Up]) -> None:
@@ -220,7 +224,7 @@ def test_workers(up: Callable[..., Up], require_program: Callable[[str], str]) -
     it.set_limit(token, 60)
     for _ in range(10):
         until(lambda: it.limit() == 60, "the change is served")
-    until(lambda: len(it.ask("GET", "/v1/nodes", token).json()["items"]) == 2, "two nodes")
+    until(lambda: len(it.ask("GET", "/v1/nodes", token).json()["nodes"]) == 2, "two nodes")
     assert it.server.stop(timeout_s=60) == 0
 
 
@@ -232,7 +236,7 @@ def test_tls_of_the_service(up: Callable[..., Up], authority: Any) -> None:
     assert url.startswith("https://")
     with httpx.Client(verify=authority.trusting(), headers={"Authorization": f"Bearer {it.token}"}) as client:
         assert client.get(f"{url}/v1/rules").status_code == 200
-        until(lambda: client.get(f"{url}/v1/nodes").json()["items"], "the node has reported")
+        until(lambda: client.get(f"{url}/v1/nodes").json()["nodes"], "the node has reported")
 
 
 def test_off_and_left_out(start: Callable[..., Any], up: Callable[..., Up]) -> None:

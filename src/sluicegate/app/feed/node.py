@@ -37,6 +37,10 @@ __all__ = ["FeedNode"]
 _AT_ONCE_S: Final = 1.0
 """An answer that comes sooner did not wait."""
 
+_NEWS_PAUSE_S: Final = 0.02
+_FIRST_IDLE_S: Final = 0.25
+"""Seconds before the next poll after one that brought news, and half of those after one that was answered at once without any; they double."""
+
 _SPREAD_S: Final = 1.0
 """Seconds over which nodes report what they have put in service."""
 
@@ -245,7 +249,7 @@ class FeedNode:
 
     async def _poll(self) -> None:
         backoff = Backoff(self._random, 0.2, FEED_RETRY_S_MAX)
-        idle_s = _AT_ONCE_S
+        idle_s = _FIRST_IDLE_S
         while True:
             asked_us = self._clock.monotonic_us()
             etag = self.standing.told.etag if self.standing.heard else ""
@@ -260,13 +264,19 @@ class FeedNode:
             took_s = (self._clock.monotonic_us() - asked_us) / US_PER_S
             if told is not None:
                 self.hear(told)
+            news = told is not None and self.standing.is_behind
             if self._retry_files and self._snapshot is not None:
                 self.standing.judged = Revisions()
                 self._wake.set()
-            # Something between us may answer a long poll at once; that must not become a flood.
-            idle_s = min(2 * idle_s, FEED_POLL_S_MAX) if told is None and took_s < _AT_ONCE_S else _AT_ONCE_S / 2
-            if took_s < _AT_ONCE_S:
+            if news:
+                # Two services that do not agree must not make it a flood.
+                await asyncio.sleep(_NEWS_PAUSE_S)
+            elif took_s < _AT_ONCE_S:
+                # Something between us answers a long poll at once.
+                idle_s = min(2 * idle_s, FEED_POLL_S_MAX)
                 await asyncio.sleep(self._random.uniform(0.1, 0.9) * idle_s)
+            else:
+                idle_s = _FIRST_IDLE_S
 
     async def _work(self) -> None:
         backoff = Backoff(self._random, 0.2, FEED_RETRY_S_MAX)
