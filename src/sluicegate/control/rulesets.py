@@ -42,13 +42,13 @@ class How(TypedDict, total=False):
     force: bool
 
 
-class Promoted(NamedTuple):
+class _Promoted(NamedTuple):
     """Stands for the candidate of a rollout."""
 
     rollout: int
 
 
-class Judged(NamedTuple):
+class _Judged(NamedTuple):
     """Rules that are to come into service: as they are kept, what they mean, warnings, and what changes."""
 
     document: Document
@@ -57,11 +57,11 @@ class Judged(NamedTuple):
     changes: list[RuleChange]
 
 
-class Prepared(NamedTuple):
+class _Prepared(NamedTuple):
     """An edit of version ``base``, judged."""
 
     base: int
-    judged: Judged | Invalid
+    judged: _Judged | Invalid
 
 
 class Rulesets:
@@ -168,7 +168,7 @@ class Rulesets:
 
     async def promote(self, actor: Actor, rollout: int, **how: Unpack[How]) -> Applied:
         """The candidate of a rollout that runs becomes the next version. Raises NotFound, Conflict."""
-        return await self._change(actor, "rollout.promote", f"rollout:{rollout}", Promoted(rollout), **how)
+        return await self._change(actor, "rollout.promote", f"rollout:{rollout}", _Promoted(rollout), **how)
 
     async def candidate(self, document: Any) -> tuple[Document, str, tuple[Problem, ...]]:
         """Rules on trial, checked: the document as it is kept, its digest, warnings. Raises Invalid."""
@@ -180,7 +180,7 @@ class Rulesets:
         actor: Actor,
         action: str,
         resource: str,
-        edit: Edit | int | Promoted,
+        edit: Edit | int | _Promoted,
         *,
         managed_by: str | None = None,
         expect: Expect = None,
@@ -200,7 +200,7 @@ class Rulesets:
                 raise FileOwned(self.file)
             if manager and not how.get("force") and managed_by != manager:
                 raise ManagedBy(manager)
-            if isinstance(edit, Promoted):
+            if isinstance(edit, _Promoted):
                 row = await running_one(change.connection, edit.rollout)
                 edit = edits.put_all(read_json(row["candidate"].encode()), None, always=True)
             elif isinstance(edit, int):
@@ -225,7 +225,7 @@ class Rulesets:
         action: str,
         reason: str,
         current: Version | None,
-        judged: Judged,
+        judged: _Judged,
         managed_by: str,
     ) -> Applied:
         """Write the next version."""
@@ -248,12 +248,12 @@ class Rulesets:
         change.record(patches, before_version=number - 1, after_version=number)
         return Applied(Version(info, document, revisions), changed=True, problems=problems, changes=changes)
 
-    async def _prepare(self, actor: Actor, edit: Edit | int | Promoted) -> Prepared | None:
+    async def _prepare(self, actor: Actor, edit: Edit | int | _Promoted) -> _Prepared | None:
         """What an edit comes to while nobody else changes the rules, before anybody has to wait for it; None where that cannot be said.
 
         An edit makes the same of the same version. What is wrong with it besides its content is found, and audited, in its transaction.
         """
-        if isinstance(edit, int | Promoted):
+        if isinstance(edit, int | _Promoted):
             return None
         try:
             self._ledger.allow(actor, Role.EDITOR)
@@ -263,14 +263,14 @@ class Rulesets:
             return None
         return await self._judge(current, edited)
 
-    async def _judge(self, current: Version | None, edited: Edited) -> Prepared:
+    async def _judge(self, current: Version | None, edited: Edited) -> _Prepared:
         try:
             document, ruleset, problems = await self._check(edited)
         except Invalid as error:
-            return Prepared(_number(current), error)
+            return _Prepared(_number(current), error)
         old = _NOTHING if current is None else await self._meaning_of(current)
         changes = await asyncio.to_thread(diff_rules, old, ruleset)
-        return Prepared(_number(current), Judged(document, ruleset, problems, changes))
+        return _Prepared(_number(current), _Judged(document, ruleset, problems, changes))
 
     async def _check(self, edited: Edited) -> tuple[Document, RuleSet, tuple[Problem, ...]]:
         """The document in plain JSON data and its meaning; raises Invalid with pointers into what was sent."""
