@@ -234,3 +234,32 @@ def test_setting_out_of_range_names_its_flag(sluicegate: Run, command: tuple[str
     assert ran.status == 2
     assert f"{flag}: " in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+def test_control_without_its_extra(sluicegate: Run, served: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
+    """``up`` goes on without a rules service that nobody asked for; whoever asks for it is told what is missing, and ``off`` is no question."""
+    monkeypatch.setattr(serve, "is_control_installed", lambda: False)
+    assert sluicegate("up").status == 0
+    assert (served[0].control, served[0].not_installed) == (None, ("control",))
+    refused = sluicegate("up", "--control", "127.0.0.1:9")
+    assert refused.status == 2
+    assert "sluicegate[control]" in refused.err
+    assert sluicegate("up", "--control", "off").status == 0
+    assert (served[1].control, served[1].not_installed) == (None, ())
+
+
+def test_a_service_elsewhere_and_one_here(sluicegate: Run, served: list[Settings]) -> None:
+    """With ``--control-url`` the rules come from there: ``up`` starts no service of its own, and both at once are refused."""
+    elsewhere = ("--control-url", "http://127.0.0.1:9", "--control-token", "token-of-a-node")
+    assert sluicegate("up", *elsewhere).status == 0
+    assert served[0].control is None
+    assert sluicegate("up", *elsewhere, "--control", "127.0.0.1:9").status == 2
+    assert len(served) == 1
+
+
+def test_the_service_of_up_off_loopback_needs_tls(sluicegate: Run, served: list[Settings]) -> None:
+    """A rules service that other machines reach has TLS, or is said to have it in front."""
+    assert sluicegate("up", "--control", "0.0.0.0:8090").status == 2
+    assert sluicegate("up", "--control", "0.0.0.0:8090", "--allow-plaintext").status == 0
+    assert sluicegate("up", "--control", "0.0.0.0:8090", "--tls-cert", "a.pem", "--tls-key", "a.key").status == 0
+    assert [got.control is not None and got.control.scheme for got in served] == ["http", "https"]

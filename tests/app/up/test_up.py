@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -247,3 +249,12 @@ def test_off_and_left_out(start: Callable[..., Any], up: Callable[..., Up]) -> N
     taken = start("up", *PORTS, "--control", it.server.url("control").removeprefix("http://"), ready=False)
     assert taken.process.wait(30) == 2
     assert "--control: cannot listen on 127.0.0.1:" in taken.err.read_text()
+
+
+def test_what_the_service_needs_is_not_loaded_by_the_nodes() -> None:
+    """A server that has a rules service beside it, or none, does not load what only the service needs."""
+    code = (
+        "import sys, sluicegate.app.run; "
+        "print([name for name in ('sqlalchemy', 'alembic', 'fastapi', 'uvicorn') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

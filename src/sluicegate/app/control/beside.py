@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from sluicegate.app import logs
-from sluicegate.app.control.copy import edited_since
 from sluicegate.app.control.settings import ControlSettings
+from sluicegate.app.control.taken import edited_since
 from sluicegate.app.default_rules import rules_path
 from sluicegate.app.feed.settings import NO_PUSH, FeedSettings
 from sluicegate.app.settings import Settings

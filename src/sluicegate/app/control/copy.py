@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hashlib
 import logging
-import os
 from pathlib import Path
 
 from sluicegate.app import logs
+from sluicegate.app.control.taken import digest_of, edited_since, note, replace_file
 from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.control.errors import ControlError, Invalid
 from sluicegate.control.service import RulesService
@@ -18,27 +16,12 @@ from sluicegate.rules.identity.files import read_file
 from sluicegate.rules.load import check_rules
 from sluicegate.rules.yaml_text import yaml_of
 
-__all__ = ["COPY_POLL_S", "WorkingCopy", "edited_since", "note"]
+__all__ = ["COPY_POLL_S", "WorkingCopy"]
 
 COPY_POLL_S = 0.1
 """Seconds between two looks. An edit counts when two looks saw the same content, and has to be in service in a second."""
 
 _HEAD = "# Written by the rules service after a change made there. An edit of this file is a change too.\n"
-
-
-def edited_since(path: Path, data: Path) -> bool:
-    """Whether a rules file holds something else than when the service that keeps its data in ``data`` took or wrote it last. Raises ConfigurationError."""
-    try:
-        noted = _noted(data).read_text()
-    except OSError:
-        return True
-    return noted.split() != [_digest(read_file(path, RULES_BYTES_MAX, "rules file"))]
-
-
-def note(data: Path, content: bytes) -> None:
-    """This content is that of the database. Where it cannot be written, an edit is seen where there is none, which changes nothing."""
-    with contextlib.suppress(OSError):
-        _replace(_noted(data), _digest(content).encode() + b"\n")
 
 
 class WorkingCopy:
@@ -64,7 +47,7 @@ class WorkingCopy:
         if is_new or await asyncio.to_thread(edited_since, self._path, self._data):
             await self._take(await asyncio.to_thread(self._read))
         else:
-            self._judged = _digest(await asyncio.to_thread(self._read))
+            self._judged = digest_of(await asyncio.to_thread(self._read))
             await self._write()
 
     async def keep_watching(self) -> None:
@@ -78,7 +61,7 @@ class WorkingCopy:
 
     async def _poll(self) -> None:
         content = await asyncio.to_thread(self._read)
-        digest = _digest(content)
+        digest = digest_of(content)
         if digest == self._judged:
             self._pending = ""
             if (await self._service.revisions()).ruleset != self._version:
@@ -93,11 +76,11 @@ class WorkingCopy:
         try:
             applied = await self._service.take_file(content, self._path.name)
         except Invalid as error:
-            self._judged = _digest(content)
+            self._judged = digest_of(content)
             self._say("\n".join(str(each) for each in error.problems if each.severity == "error") or str(error))
             return
         # Only now: where the database was away the next look tries again.
-        self._judged, self._error = _digest(content), ""
+        self._judged, self._error = digest_of(content), ""
         self._version = applied.version.info.version
         await asyncio.to_thread(note, self._data, content)
         logs.event(logging.INFO, "rules_accepted", version=self._version, changed=applied.changed)
@@ -110,12 +93,12 @@ class WorkingCopy:
             self._version = told.version
             return
         content = (_HEAD + yaml_of(told.document)).encode()
-        if _digest(await asyncio.to_thread(self._read)) != self._judged:
+        if digest_of(await asyncio.to_thread(self._read)) != self._judged:
             # Edited this moment: that is taken first.
             return
-        await asyncio.to_thread(_replace, self._path.resolve(), content)
+        await asyncio.to_thread(replace_file, self._path.resolve(), content)
         await asyncio.to_thread(note, self._data, content)
-        self._judged, self._version, self._error = _digest(content), told.version, ""
+        self._judged, self._version, self._error = digest_of(content), told.version, ""
         logs.event(logging.INFO, "rules_written", version=told.version, file=str(self._path))
 
     async def _differs(self, digest: str) -> bool:
@@ -131,27 +114,3 @@ class WorkingCopy:
         if error != self._error:
             self._error = error
             logs.event(logging.ERROR, "rules_rejected", error=error)
-
-
-def _noted(data: Path) -> Path:
-    return data / "rules.taken"
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """All of it or nothing, with the rights of the file that was there."""
-    written = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with written.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(OSError):
-            written.chmod(path.stat().st_mode & 0o7777)
-        written.replace(path)
-    except OSError:
-        written.unlink(missing_ok=True)
-        raise

@@ -8,7 +8,8 @@ import logging
 from pathlib import Path
 
 from sluicegate.app import logs
-from sluicegate.app.control.copy import COPY_POLL_S, note
+from sluicegate.app.control.copy import COPY_POLL_S
+from sluicegate.app.control.taken import note
 from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.control.errors import ControlError, Invalid
 from sluicegate.control.service import RulesService
