@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["US_PER_MS", "US_PER_S", "Clock", "ManualClock", "SystemClock", "wall_ns"]
+__all__ = ["US_PER_MS", "US_PER_S", "Clock", "ManualClock", "SystemClock", "steady_us", "wall_ns"]
 
 US_PER_MS = 1_000
 US_PER_S = 1_000_000
@@ -80,3 +80,15 @@ def wall_ns(clock: Clock) -> Callable[[], int]:
     if type(clock) is SystemClock:
         return time.time_ns
     return lambda: clock.now_us() * 1_000
+
+
+def steady_us(clock: Clock) -> Callable[[], int]:
+    """A function that gives microseconds from an arbitrary origin and never goes back, also counting time the machine slept.
+
+    ``clock.monotonic_us``, except for the machine's clock where the system has one that goes on while it is suspended (Linux). For
+    what must end in time whatever happens to the machine; a virtual machine that is paused stops on both.
+    """
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    if type(clock) is not SystemClock or boot is None:
+        return clock.monotonic_us
+    return lambda: time.clock_gettime_ns(boot) // 1_000

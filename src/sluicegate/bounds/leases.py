@@ -37,8 +37,8 @@ LEASE_HOLD_US_MAX: Final = 5_500_000
 # Leases of one counter at a time. Each is 40 bytes in the counter, which is read and written whole.
 LEASES_PER_COUNTER_MAX: Final = 1_024
 
-# Counters in one call of the script: 100 take about a third of a millisecond, in which the server does nothing else.
-LEASE_ITEMS_MAX: Final = 256
+# Counters in one call of the script: they take about a millisecond, in which the server does nothing else.
+LEASE_ITEMS_MAX: Final = 64
 
 # Leases of one counter that one call reports. A process holds two of a counter, the one it spends and the next.
 LEASE_REPORTS_MAX: Final = 8

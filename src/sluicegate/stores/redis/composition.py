@@ -30,7 +30,7 @@ from typing import TypeVar
 
 from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
 from sluicegate.algorithms.verdict import Outcome
-from sluicegate.bounds import REDIS_BATCH_MAX
+from sluicegate.bounds import LEASE_ITEMS_MAX, REDIS_BATCH_MAX
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Charge, Counter, LeaseItem, Receipt, Request
@@ -119,7 +119,7 @@ class Composition:
 
     def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> Steps[list[LeaseGrant | StoreError]]:
         """See ``LeaseStore.lease``; one command for each slot."""
-        places = self._by_slot(range(len(items)), [item.subject for item in items])
+        places = self._by_slot(range(len(items)), [item.subject for item in items], LEASE_ITEMS_MAX)
         operation = partial(self._calls.lease_batch, holder, terms)
         groups = [[items[place] for place in group] for group in places]
         results = yield from side_by_side([_by_key_too(operation, group, _joined) for group in groups])
@@ -234,16 +234,12 @@ class Composition:
                     if verdict.outcome is not Outcome.ALLOWED and not charge[0].shadow:
                         self._suspects.refused(charge, verdict.retry_after_us)
 
-    def _by_slot(self, items: Sequence[T], subjects: Sequence[str]) -> list[list[T]]:
-        """The items by slot, at most as many together as one command takes."""
+    def _by_slot(self, items: Sequence[T], subjects: Sequence[str], most: int = REDIS_BATCH_MAX) -> list[list[T]]:
+        """The items by slot, at most ``most`` together, which is what one command takes."""
         slots: dict[int, list[T]] = {}
         for item, subject in zip(items, subjects, strict=True):
             slots.setdefault(self._slot_of(subject), []).append(item)
-        return [
-            group[first : first + REDIS_BATCH_MAX]
-            for group in slots.values()
-            for first in range(0, len(group), REDIS_BATCH_MAX)
-        ]
+        return [group[first : first + most] for group in slots.values() for first in range(0, len(group), most)]
 
 
 def _to_charge(asked: Sequence[Part], *, peek: bool) -> list[Part]:

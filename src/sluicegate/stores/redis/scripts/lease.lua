@@ -24,7 +24,7 @@ local function cost_of(d, tokens)
 end
 
 -- Tokens left.
-local function level_of(d, s)
+local function level_of(d, algorithm, s)
   if not s then
     return d[6]
   elseif d[1] == 1 then
@@ -42,7 +42,7 @@ local function level_of(d, s)
     return math.max(d[6] - s.total, 0)
   end
   cost_of(d, 0)
-  local n = algorithm_of(d).grant(d, s).n -- as of now
+  local n = algorithm.grant(d, s).n -- as of now
   local used = n[2]
   if d[1] == 4 then
     used = used + ceil_div(n[3], d[9] - math.max(now - n[1], 0), d[9])
@@ -66,10 +66,13 @@ local function window_of(d, s)
 end
 
 -- What a log does is dated by the end of a lease: its functions see that as their now.
-local function later_now(d, act)
+local function dated(d, act, ...)
+  if d[1] ~= 6 then
+    return act(...)
+  end
   local real = now
-  now = d[1] == 6 and now + hold_us or now
-  local s = act()
+  now = now + hold_us
+  local s = act(...)
   now = real
   return s
 end
@@ -97,9 +100,7 @@ local function lost_of(d, algorithm, s)
   local ledger = ledger_new()
   cost_of(d, d[6])
   if d[1] ~= 1 then
-    return later_now(d, function()
-      return algorithm.refused(d, s)
-    end), ledger
+    return dated(d, algorithm.refused, d, s), ledger
   end
   ledger_add(ledger, LOST, 0, d[6], now + hold_us, 0)
   return { us = now + d[11], rem = d[12], born = s and s.born or now, ledger = ledger }, ledger
@@ -144,9 +145,7 @@ end
 -- A new lease of so many tokens, which fit: the state, where it counts, its end.
 local function taken(d, algorithm, s, size)
   cost_of(d, size)
-  local after = later_now(d, function()
-    return algorithm.admit(d, s)
-  end)
+  local after = dated(d, algorithm.admit, d, s)
   local ends = now + hold_us
   if d[1] == 1 then
     return after, 0, ends
@@ -197,9 +196,7 @@ local function write_all(d, algorithm, key, ledger_key, s, ledger, retire, befor
   end
   ledger.born = s and s.born or 0
   if s and s ~= before then
-    later_now(d, function()
-      algorithm.write(d, key, s)
-    end)
+    dated(d, algorithm.write, d, key, s)
     if d[1] == 6 then
       -- Its entries may stand at the end of leases.
       call('PEXPIRE', key, lasting(math.max(2 * d[9], (s.last or now) + d[9] - now)))
@@ -255,12 +252,12 @@ while message[at] do
       end
     end
     local place = serial > 0 and ledger_find(ledger, serial)
+    level = level_of(d, algorithm, s)
     if place then
       local ends
       granted, known, ends = unpacked('<I5I5I8', ledger.entries, place + 14)
       lasts = ends - now
     elseif serial > 0 and want > 0 then
-      level = level_of(d, s)
       local size = math.min(level, math.max(1, math.min(want, floor(level / share))))
       if size == 0 then
         ledger.short = now
@@ -268,10 +265,10 @@ while message[at] do
         local where, ends
         s, where, ends = taken(d, algorithm, s, size)
         ledger_add(ledger, holder, serial, size, ends, where)
-        granted, lasts = size, ends - now
+        granted, lasts, level = size, ends - now, level - size
       end
     end
-    level, out = level_of(d, s), ledger.out
+    out = ledger.out
     flags = (out > 0 and now - ledger.short < hold_us and 1 or 0) + (lost and 2 or 0)
     write_all(d, algorithm, key, ledger_key, s, ledger, retire == 1, before)
   end
