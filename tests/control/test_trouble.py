@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -11,8 +12,8 @@ from sqlalchemy import select
 
 from sluicegate.clock import US_PER_S
 from sluicegate.control import schema, watch
-from sluicegate.control.errors import NotAuthenticated, Unavailable
-from sluicegate.control.model import ABSENT, Role
+from sluicegate.control.errors import Invalid, NotAuthenticated, Unavailable
+from sluicegate.control.model import ABSENT, ANY, Role
 from sluicegate.control.service import RulesService
 from sluicegate.rules.feed import NodeReport, Revisions, RuleCounts
 
@@ -167,3 +168,38 @@ async def test_a_connection_that_is_silent(service, monkeypatch):
             await service.watch._listen_once()
     assert not patience.expired()
     assert [silent.terminated for silent in made] == [True]
+
+
+@pytest.mark.slow
+async def test_callers_that_go_away(service, editor, viewer):
+    """Callers that go away in the middle of a change, at any point of it, leave it whole or undone, and keep nobody else waiting."""
+    await service.rulesets.put_ruleset(editor, RULES, expect=ABSENT)
+    chance = random.Random(11)
+    for number in range(60):
+        rule = {"quota": f"{number + 2}/second"}
+        change = asyncio.create_task(service.rulesets.patch_rule(editor, "api", rule, expect=ANY))
+        entry = asyncio.create_task(service.lists.put(editor, "block", "user", f"u{number}"))
+        await asyncio.sleep(chance.random() * 0.02)
+        change.cancel()
+        entry.cancel()
+        await asyncio.gather(change, entry, return_exceptions=True)
+    async with asyncio.timeout(10):
+        last = await service.rulesets.patch_rule(editor, "api", {"quota": "1/minute"}, expect=ANY)
+    versions = [info.version for info in (await service.rulesets.versions(page_size=500)).items]
+    assert versions == list(range(last.version.info.version, 0, -1))
+    await service.watch.once()
+    revisions = await service.revisions()
+    assert revisions.ruleset == versions[0] and revisions.lists == len((await service.lists.changes(0)).put)
+    verdict = await service.audit.verify(viewer)
+    assert verdict.faults == () and verdict.rows == versions[0] + revisions.lists
+
+
+@pytest.mark.parametrize("count", [-1, 2**53 + 1])
+async def test_counts_that_are_none(service, node, count):
+    """A report with a count below zero, or above what any node can count to, is refused: it would hide others from the guard, or stop it."""
+    with pytest.raises(Invalid, match="requests"):
+        await service.nodes.report(node, NodeReport("n", 0, "1", Revisions(), requests=count))
+    with pytest.raises(Invalid, match="refused"):
+        await service.nodes.report(node, report("n", api=RuleCounts(refused=count)))
+    with pytest.raises(Invalid, match="would_refuse"):
+        await service.nodes.report(node, NodeReport("n", 0, "1", Revisions(), would_refuse=[("api", "u", count)]))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "API_BODIES_PER_TOKEN_MAX",
     "API_BODY_BYTES_MAX",
+    "API_BODY_BYTES_PER_S_MIN",
     "API_BODY_S_MAX",
     "API_CONNECTIONS_MAX",
     "API_HEAD_BYTES_MAX",
@@ -17,9 +19,12 @@ __all__ = [
     "AUDIT_EXPORT_BATCH",
     "AUDIT_FAULTS_SHOWN",
     "CHANGES_PAGE_MAX",
+    "CONTROL_CLOSE_S",
     "CONTROL_CONNECTIONS_MAX",
     "CONTROL_LOCK_WAIT_S",
     "CONTROL_POLL_S",
+    "CONTROL_READY_S",
+    "CONTROL_READ_S_MAX",
     "CONTROL_STATEMENT_S_MAX",
     "CONTROL_TEXT_CHARS_MAX",
     "FAILED_LOGINS_PER_MINUTE",
@@ -39,6 +44,7 @@ __all__ = [
     "NODES_MAX",
     "NODE_ANSWER_BYTES_MAX",
     "NODE_ASK_S",
+    "NODE_COUNT_MAX",
     "NODE_FORGOTTEN_S",
     "NODE_LIVES_S",
     "NODE_REPORT_BYTES_MAX",
@@ -79,6 +85,14 @@ CONTROL_CONNECTIONS_MAX: Final = 8
 # takes long of an import is to compare it with what is there, beside all changes.
 CONTROL_LOCK_WAIT_S: Final = 60
 CONTROL_STATEMENT_S_MAX: Final = 300
+
+# Seconds a reading transaction may take, and the question whether the database answers. One that is frozen, or behind a broken network,
+# says nothing at all; whoever asks meanwhile is told so. The longest pages take a second or two.
+CONTROL_READ_S_MAX: Final = 30
+CONTROL_READY_S: Final = 3
+
+# Seconds a service that ends waits for its database to take what is in memory only, and again to part from it. None of that was acknowledged.
+CONTROL_CLOSE_S: Final = 5
 
 # Seconds between two looks at what other processes changed, and at what ends by itself. PostgreSQL tells of changes sooner.
 CONTROL_POLL_S: Final = 1.0
@@ -132,6 +146,9 @@ LOGIN_NOTE_ADDRESSES_MAX: Final = 20
 # a node that is started again often has another name.
 NODES_MAX: Final = 10_000
 NODE_FORGOTTEN_S: Final = 604_800
+
+# A count in a report of a node: more than any counts in a century, and sums of a thousand still have 64 bits.
+NODE_COUNT_MAX: Final = 2**53
 NODE_REPORT_BYTES_MAX: Final = 65_536
 
 # Seconds between two writings of what nodes reported. In between it is in memory only, and comes again with the next report.
@@ -152,6 +169,12 @@ API_JSON_DEPTH_MAX: Final = 32
 # Seconds without a byte of a body that is still to come, and for the head of a request. Slower clients are cut off.
 API_BODY_S_MAX: Final = 30
 API_HEAD_S_MAX: Final = 15
+
+# Bytes per second that a body comes with, on average, after the first API_BODY_S_MAX seconds; and bodies of one token that are waited for at
+# the same time. Who has any token could hold connections and memory with bodies that never end otherwise. A body that came whole with
+# its head is not waited for.
+API_BODY_BYTES_PER_S_MIN: Final = 1_024
+API_BODIES_PER_TOKEN_MAX: Final = 64
 
 # Bytes of the head of a request. Ours are a few hundred; browsers bring cookies.
 API_HEAD_BYTES_MAX: Final = 32_768

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from sluicegate.bounds import CONTROL_CONNECTIONS_MAX, CONTROL_LOCK_WAIT_S, CONTROL_STATEMENT_S_MAX
+from sluicegate.bounds import CONTROL_CONNECTIONS_MAX, CONTROL_LOCK_WAIT_S, CONTROL_READ_S_MAX, CONTROL_STATEMENT_S_MAX
 from sluicegate.control.errors import Unavailable
 from sluicegate.errors import ConfigurationError, MissingExtra
 
@@ -59,13 +60,16 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
-        """A reading transaction: all its statements see the same state."""
+        """A reading transaction: all its statements see the same state. It ends with Unavailable after ``CONTROL_READ_S_MAX``."""
         engine = (
             self._engine.execution_options(isolation_level="REPEATABLE READ") if self.is_postgresql else self._engine
         )
         with _answering():
-            async with engine.begin() as connection:
-                yield connection
+            try:
+                async with asyncio.timeout(CONTROL_READ_S_MAX), engine.begin() as connection:
+                    yield connection
+            except TimeoutError as error:
+                raise Unavailable(f"the database does not answer: nothing came for {CONTROL_READ_S_MAX} s") from error
 
     @contextlib.asynccontextmanager
     async def scratch(self) -> AsyncIterator[AsyncConnection]:
@@ -151,7 +155,7 @@ def _engine(url: URL, *, postgresql: bool) -> AsyncEngine:
             },
         }
     else:
-        options |= {"connect_args": {"timeout": CONTROL_LOCK_WAIT_S}}
+        options |= {"connect_args": {"timeout": CONTROL_LOCK_WAIT_S, "factory": _SqliteConnection}}
     try:
         engine = create_async_engine(url, **options)
     except ModuleNotFoundError as error:
@@ -162,6 +166,17 @@ def _engine(url: URL, *, postgresql: bool) -> AsyncEngine:
         event.listen(engine.sync_engine, "connect", _set_up_sqlite)
         event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
+
+
+class _SqliteConnection(sqlite3.Connection):
+    """Ends its transaction when it is closed. Without that a statement that somebody still refers to, such as the traceback of a caller
+    that was cancelled, keeps the transaction open, and the lock of all writers with it."""
+
+    def close(self) -> None:
+        # One that is closed already says so here.
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            self.rollback()
+        super().close()
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:

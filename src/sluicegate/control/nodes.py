@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import delete, or_, select, text
 
-from sluicegate.bounds import NODE_FORGOTTEN_S, NODE_REPORT_BYTES_MAX, NODES_FLUSH_S, NODES_MAX
+from sluicegate.bounds import NODE_COUNT_MAX, NODE_FORGOTTEN_S, NODE_REPORT_BYTES_MAX, NODES_FLUSH_S, NODES_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.control import schema
 from sluicegate.control.errors import Fault, Invalid, NotFound
@@ -47,6 +47,7 @@ class Nodes:
         """Take a report; the clients it has penalised are on the block list when this returns. Needs the role node."""
         self._ledger.allow(actor, Role.NODE)
         check_text("node", report.node, _NAME_CHARS_MAX, least=1)
+        _check_counts(report)
         kept = msgspec.json.encode(_kept(report)).decode()
         if len(kept) > NODE_REPORT_BYTES_MAX:
             raise Invalid(
@@ -120,6 +121,17 @@ class Nodes:
     def _made(self, row: Any) -> NodeRow:
         report = msgspec.json.decode(row.report, type=NodeReport)
         return NodeRow(report, row.last_seen_us, self._ledger.hub.behind_us(report.applied))
+
+
+def _check_counts(report: NodeReport) -> None:
+    """Raises Invalid for a count that would take others back, or that sums of it could not be kept."""
+    counts = [("requests", report.requests), ("store_errors", report.store_errors)]
+    for name, rule in report.rules.items():
+        counts += [(f"rules.{name}.{field}", getattr(rule, field)) for field in rule.__struct_fields__]
+    counts += [("would_refuse", times) for _, _, times in report.would_refuse]
+    for field, count in counts:
+        if not 0 <= count <= NODE_COUNT_MAX:
+            raise Invalid([Fault(f"{field}: must be in 0..{NODE_COUNT_MAX}, got {count}")])
 
 
 def _kept(report: NodeReport) -> NodeReport:
