@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from sluicegate.bounds import IMPORTS_AT_ONCE_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.control import deltas, list_import
 from sluicegate.control.errors import Conflict, Invalid, NotAllowed, NotFound
@@ -386,3 +387,30 @@ async def test_penalties_come_onto_the_block_list(service, editor, node, viewer,
     assert (rows[0].action, rows[0].actor, rows[0].diff[0]["value"]) == ("list.penalty", "gateway", "192.0.2.2")
     with pytest.raises(NotAllowed):
         await service.lists.penalise(editor, given)
+
+
+async def test_who_may_not_import_does_not_wait(service, editor, viewer):
+    """While imports are at work as many as may be, who may not import is told so at once, and the trail has it."""
+    go_on = asyncio.Event()
+    begun = 0
+
+    async def unfinished() -> AsyncIterator[bytes]:
+        nonlocal begun
+        begun += 1
+        yield b"192.0.2.1\n"
+        await go_on.wait()
+
+    tasks = [
+        asyncio.create_task(service.lists.import_entries(editor, "block", unfinished(), source=f"feed{number}"))
+        for number in range(IMPORTS_AT_ONCE_MAX)
+    ]
+    async with asyncio.timeout(30):
+        while begun < IMPORTS_AT_ONCE_MAX:
+            await asyncio.sleep(0.01)
+        with pytest.raises(NotAllowed):
+            await service.lists.import_entries(viewer, "block", unfinished(), source="mine")
+        go_on.set()
+        await asyncio.gather(*tasks)
+    assert begun == IMPORTS_AT_ONCE_MAX
+    refused = (await service.audit.page(viewer, page_size=10, outcome="refused")).items
+    assert [row.resource for row in refused] == ["block:mine"]

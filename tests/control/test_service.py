@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from sluicegate.clock import US_PER_S
+from sluicegate.control import database
 from sluicegate.control.errors import Invalid, NotAllowed, NotFound, PreconditionFailed, Unavailable
 from sluicegate.control.model import ABSENT
 from sluicegate.control.service import RulesService
@@ -278,3 +279,25 @@ async def test_a_database_that_is_away(clock, free_port, tmp_path):
     for url in (f"postgresql://x@127.0.0.1:{free_port()}/x", f"sqlite:///{tmp_path}/no/such/folder/x.db"):
         with pytest.raises(Unavailable):
             await RulesService.open(url, clock)
+
+
+async def test_a_database_that_says_nothing(service, monkeypatch):
+    """A reading transaction that gets no answer ends as unavailable, and the next one is served."""
+    monkeypatch.setattr(database, "CONTROL_READ_S_MAX", 0.2)
+    with pytest.raises(Unavailable, match="does not answer"):
+        async with service.ledger.database.read():
+            await asyncio.Event().wait()
+    monkeypatch.undo()
+    await service.ping()
+
+
+async def test_a_database_that_says_nothing_at_the_end(service, monkeypatch):
+    """A service ends within seconds although its database never answers."""
+
+    async def silent() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(service.nodes, "flush", silent)
+    monkeypatch.setattr("sluicegate.control.service.CONTROL_CLOSE_S", 0.05)
+    async with asyncio.timeout(30):
+        await service.close()

@@ -201,12 +201,16 @@ class Lists:
         same feed again does the rest. Raises Conflict where another import of the source begins meanwhile.
         """
         action, resource = f"list.{name}.import", f"{name}:{source}"
+        # Who may not, or asks for nonsense, is told before there is room for one more.
+        with self._as_refusal() as refusal:
+            self._ledger.allow(actor, Role.EDITOR)
+            # Any valid value: what is checked is list and kind.
+            key_of(name, kind, "127.0.0.1")
+            check_text("source", source, 128, least=1)
+        if refusal:
+            await self._refuse(refusal[0], actor, action, resource, reason, validate_only=validate_only)
         async with self._importing, self._ledger.database.scratch() as connection, unstage(connection):
             with self._as_refusal() as refusal:
-                self._ledger.allow(actor, Role.EDITOR)
-                # Any valid value: what is checked is list and kind.
-                key_of(name, kind, "127.0.0.1")
-                check_text("source", source, 128, least=1)
                 settings = Import(name, source, kind, form, replace, expires_us, self._ledger.clock.now_us())
                 lines = await stage(connection, chunks, settings)
             if refusal:

@@ -7,12 +7,15 @@ Every change is one transaction that holds its check, its rows and its line of t
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import uuid
 from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import update
 
+from sluicegate.bounds import CONTROL_CLOSE_S
 from sluicegate.clock import Clock
 from sluicegate.control import schema
 from sluicegate.control.audit import Audit
@@ -96,13 +99,17 @@ class RulesService:
         return service
 
     async def close(self) -> None:
-        """Write down what is in memory only, as far as the database answers, and give everything back."""
+        """Write down what is in memory only, as far as the database answers within seconds, and give everything back."""
         await self.watch.close()
         try:
-            await self.tokens.sweep()
-            await self.nodes.flush()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CONTROL_CLOSE_S):
+                    await self.tokens.sweep()
+                    await self.nodes.flush()
         finally:
-            await self.ledger.database.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CONTROL_CLOSE_S):
+                    await self.ledger.database.close()
 
     async def __aenter__(self) -> Self:
         return self

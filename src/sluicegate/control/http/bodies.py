@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
-from sluicegate.bounds import API_BODY_BYTES_MAX, API_BODY_S_MAX, API_JSON_DEPTH_MAX
+from sluicegate.bounds import (
+    API_BODIES_PER_TOKEN_MAX,
+    API_BODY_BYTES_MAX,
+    API_BODY_BYTES_PER_S_MIN,
+    API_BODY_S_MAX,
+    API_JSON_DEPTH_MAX,
+)
 from sluicegate.control.errors import Fault, Invalid
+from sluicegate.control.http.context import Context
 from sluicegate.control.http.problems import Refused
 from sluicegate.rules.document import NotJson, read_json
 from sluicegate.rules.notation import suggest
@@ -37,24 +45,53 @@ def media_type(request: Request, *accepted: str) -> str:
 
 
 async def stream(request: Request, most: int) -> AsyncIterator[bytes]:
-    """The body as it comes; raises Refused where it has more than ``most`` bytes (413), or stops coming (408)."""
+    """The body as it comes; raises Refused where it has more than ``most`` bytes (413), stops coming or is slower than anybody's link (408).
+
+    Only after it is known who asks. While the next piece is waited for the request is no work; how many a token may have so is bounded (429).
+    """
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > most):
         raise _too_large(most)
-    size = 0
+    size, waited_s = 0, 0.0
+    loop = asyncio.get_running_loop()
     chunks = aiter(request.stream())
     while True:
+        begun_s = loop.time()
+        # A piece every now and then keeps nobody here: what came has earned the time it took.
+        left_s = API_BODY_S_MAX + size / API_BODY_BYTES_PER_S_MIN - waited_s
         try:
-            async with asyncio.timeout(API_BODY_S_MAX):
-                chunk = await anext(chunks, None)
+            with _waiting(request):
+                async with asyncio.timeout(min(API_BODY_S_MAX, left_s)):
+                    chunk = await anext(chunks, None)
         except TimeoutError:
-            raise Refused(408, f"nothing came for {API_BODY_S_MAX} s, and the body is not complete") from None
+            raise Refused(
+                408, "the body stopped coming, or comes too slowly", headers={"Connection": "close"}
+            ) from None
+        waited_s += loop.time() - begun_s
         if chunk is None:
             return
         size += len(chunk)
         if size > most:
             raise _too_large(most)
         yield chunk
+
+
+@contextlib.contextmanager
+def _waiting(request: Request) -> Iterator[None]:
+    context: Context = request.app.state.context
+    numbers, token = context.numbers, request.state.token
+    if numbers.bodies[token] >= API_BODIES_PER_TOKEN_MAX:
+        detail = f"{API_BODIES_PER_TOKEN_MAX} requests with this token have not sent their bodies yet"
+        raise Refused(429, detail, headers={"Retry-After": "1", "Connection": "close"})
+    numbers.bodies[token] += 1
+    numbers.at_work -= 1
+    try:
+        yield
+    finally:
+        numbers.at_work += 1
+        numbers.bodies[token] -= 1
+        if not numbers.bodies[token]:
+            del numbers.bodies[token]
 
 
 async def read_body(request: Request, most: int = API_BODY_BYTES_MAX) -> bytes:

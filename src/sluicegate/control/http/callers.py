@@ -32,6 +32,7 @@ async def _caller(
         raise NotAuthenticated
     source = "" if request.client is None else request.client.host
     actor = await context.access.identify(given.credentials, source, request_id_of(request.scope))
+    request.state.token = actor.auth
     _check_query(request)
     return actor
 

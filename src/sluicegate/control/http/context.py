@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -19,11 +20,15 @@ __all__ = ["Context", "Numbers", "Shared", "shared"]
 
 @dataclass(slots=True)
 class Numbers:
-    """What the interface counts. ``requests``: by operation and status. ``internal_errors``: faults of ours, answered with 500."""
+    """What the interface counts. ``requests``: by operation and status. ``internal_errors``: faults of ours, answered with 500.
+
+    ``bodies``: of each token how many bodies are waited for.
+    """
 
     requests: dict[tuple[str, int], int] = field(default_factory=dict)
     at_work: int = 0
     polls: int = 0
+    bodies: Counter[str] = field(default_factory=Counter)
     overloaded: int = 0
     internal_errors: int = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import MutableMapping
@@ -21,6 +22,8 @@ _LOG: Final = logging.getLogger("sluicegate.control")
 _ID: Final = "sluicegate.request_id"
 _FREE: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics"})
 _NO_OPERATION: Final = "none"
+_ONCE: Final = (b"authorization", b"content-type", b"if-match", b"x-reason")
+"""Fields of a head that are one value: of two, a proxy in front and we might believe different ones."""
 
 
 def request_id_of(scope: MutableMapping[str, Any]) -> str:
@@ -47,11 +50,21 @@ class Edge:
             refusal = problem(503, f"{API_REQUESTS_MAX} requests are at work", headers={"Retry-After": "1"})
             await refusal(scope, receive, answer)
             return
+        fault = _ambiguous(scope)
+        if fault:
+            await problem(400, fault, headers={"Connection": "close"})(scope, receive, answer)
+            return
         numbers.at_work += 1
         try:
             await self._app(scope, receive, answer)
         except ClientDisconnect:
             pass
+        except asyncio.CancelledError:
+            # The server ends, and has waited for as long as it was told to. What was not kept until now never will be.
+            if not self._context.closing.is_set():
+                raise
+            if not answer.status:
+                await problem(503, "the service ends", headers={"Connection": "close"})(scope, receive, answer)
         except Exception:  # noqa: BLE001 - the last place where it can be answered and counted
             numbers.internal_errors += 1
             _LOG.exception("internal_error", extra={"fields": {"request_id": request_id_of(scope)}})
@@ -63,6 +76,15 @@ class Edge:
             numbers.at_work -= 1
             key = (getattr(scope.get("route"), "operation_id", None) or _NO_OPERATION, answer.status)
             numbers.requests[key] = numbers.requests.get(key, 0) + 1
+
+
+def _ambiguous(scope: Scope) -> str:
+    """What could be understood in two ways in the head of a request; "" where nothing can."""
+    names = [name for name, _ in scope["headers"]]
+    if b"transfer-encoding" in names and b"content-length" in names:
+        return "the head has both Content-Length and Transfer-Encoding"
+    twice = next((name for name in _ONCE if names.count(name) > 1), None)
+    return "" if twice is None else f"the head has {twice.decode().title()} twice"
 
 
 class _Answer:

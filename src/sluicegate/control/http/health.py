@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from starlette.responses import Response
 
+from sluicegate.bounds import CONTROL_READY_S
 from sluicegate.control.errors import Unavailable
 from sluicegate.control.http.answers import Health, ok
 from sluicegate.control.http.context import Shared
@@ -26,8 +28,9 @@ async def _livez() -> Response:
 async def _ready(context: Shared) -> Response:
     failing = ["closing"] if context.closing.is_set() else []
     try:
-        await context.service.ping()
-    except Unavailable:
+        async with asyncio.timeout(CONTROL_READY_S):
+            await context.service.ping()
+    except (Unavailable, TimeoutError):
         failing.append("database")
     version = (await context.service.revisions()).ruleset
     # Why the background failed may name hosts of the operator; that is for the log.

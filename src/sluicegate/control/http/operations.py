@@ -43,7 +43,7 @@ _REFUSALS: Final[dict[int, dict[str, Any]]] = {
         "headers": _ETAG,
     },
     429: {
-        "description": "Too many wrong tokens from this address, or changes with this token.",
+        "description": "Too many wrong tokens from this address, or changes or unfinished bodies with this token.",
         "content": PROBLEM,
         "headers": {
             "Retry-After": {"description": "Seconds after which to try again.", **_SECONDS},

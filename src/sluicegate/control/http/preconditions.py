@@ -18,7 +18,7 @@ from sluicegate.control.model import ABSENT, ANY, Expect
 
 __all__ = ["Expected", "etag", "expected", "has_it", "stated"]
 
-_TAG: Final = re.compile(r'"r([0-9]{1,18})"', re.ASCII)
+_TAG: Final = re.compile(r'"r([1-9][0-9]{0,17})"', re.ASCII)
 _TAGS: Final = re.compile(r'(?:W/)?("[^"]*")')
 _NONE_OF_OURS: Final = 2**62
 """A revision that nothing has: what somebody else's tag stands for."""
