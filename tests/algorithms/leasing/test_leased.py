@@ -69,6 +69,15 @@ def test_a_lease_is_written_off_after_time_has_passed_under_it() -> None:
     assert desk.exact(HOLD + 10 * MS, 5)
 
 
+def test_a_report_does_not_free_the_time_before_it() -> None:
+    """Tokens reported at the end of a lease come back from the report on: before, the bucket filled up to 40."""
+    desk = Desk(TokenBucket(100, 1_000, SECOND))
+    desk.ask(0, serial=1, want=60)
+    assert desk.exact(0, 40)
+    assert desk.ask(HOLD - 1, "holder-a", (1, 60)).level == 40
+    assert desk.ask(HOLD - 1 + 10 * MS).level == 50
+
+
 def test_reports_are_cumulative_and_may_come_twice_and_late() -> None:
     """A report twice or of less than is known changes nothing; one of more than was granted counts as all."""
     desk = Desk(BUCKET)
