@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sluicegate.app.feed.settings import FeedSettings
-from sluicegate.cli.options import DurationType, option
+from sluicegate.cli.options import DurationType, flag, option
 from sluicegate.errors import ConfigurationError
 
 __all__ = ["feed_of", "feed_options"]
@@ -43,6 +43,7 @@ def feed_options() -> tuple[Callable[[Function], Function], ...]:
             help="This node's certificate, for a rules service that asks for one.",
         ),
         option("control-key", type=_PATH, metavar="FILE", help="The key of --control-cert."),
+        flag("control-allow-plaintext", help="Speak without TLS to a rules service on another machine."),
         option(
             "control-wait",
             type=_DURATION,
@@ -83,4 +84,5 @@ def feed_of(values: Mapping[str, Any]) -> FeedSettings | None:
         node=values["node_name"],
         report_interval_s=values["report_interval"],
         wait_s=values["control_wait"],
+        allow_plaintext=values["control_allow_plaintext"],
     )

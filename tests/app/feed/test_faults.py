@@ -239,6 +239,7 @@ async def test_too_many_entries(fake, make_node, until, monkeypatch):
         ({"url": "ftp://host"}, "want http"),
         ({"url": "http://"}, "want http"),
         ({"url": "http://user:pass@host"}, "no user, password"),
+        ({"url": "http://rules.example:8090"}, "in the clear: use https, or say --control-allow-plaintext"),
         ({"token": None}, "needs --control-token"),
         ({"token": "two words"}, "--control-token is empty"),
         ({"ca": "x"}, "are for a --control-url of https"),
@@ -250,6 +251,6 @@ async def test_too_many_entries(fake, make_node, until, monkeypatch):
 def test_settings_that_contradict_each_other(given, said):
     """Bad values are told by their flag, without the secrets they hold."""
     with pytest.raises(ConfigurationError, match=said) as raised:
-        FeedSettings(**({"url": "http://host:1", "token": "a-token-of-the-nodes"} | given))
+        FeedSettings(**({"url": "http://127.0.0.1:1", "token": "a-token-of-the-nodes"} | given))
     assert "pass@" not in str(raised.value)
     assert "two words" not in str(raised.value)

@@ -16,6 +16,7 @@ from sluicegate.bounds import (
     REPORT_INTERVAL_S_MIN,
     UNIX_PATH_BYTES_MAX,
 )
+from sluicegate.doors.listen import Address
 from sluicegate.errors import ConfigurationError
 
 __all__ = ["NO_PUSH", "FeedSettings"]
@@ -35,7 +36,8 @@ class FeedSettings:
     the store is one. ``node``: the node's name; "": the machine's name and the process's number. ``report_interval_s``: between two
     reports. ``wait_s``: how long to wait at start for rules, where there are none to begin with. ``prefer_first``: begin with the rules file,
     where there is one, even if rules were kept: it was edited since.
-    ``first_watched``: as long as the service was not heard of, edits of that file are served.
+    ``first_watched``: as long as the service was not heard of, edits of that file are served. ``allow_plaintext``: the token may go to
+    another machine without TLS.
     """
 
     url: str
@@ -50,9 +52,14 @@ class FeedSettings:
     wait_s: float = 10.0
     prefer_first: bool = False
     first_watched: bool = False
+    allow_plaintext: bool = False
 
     def __post_init__(self) -> None:
         _check_url(self.url)
+        if self._in_the_clear and not self.allow_plaintext:
+            raise ConfigurationError(
+                f"--control-url: {self.url} would get the token in the clear: use https, or say --control-allow-plaintext"
+            )
         if (self.token is None) == (self.token_file is None):
             raise ConfigurationError(
                 "--control-url needs --control-token or --control-token-file, and one of them only"
@@ -74,6 +81,14 @@ class FeedSettings:
             )
         if not 0 <= self.wait_s <= DURATION_S_MAX:
             raise ConfigurationError(f"--control-wait must be 0 to {DURATION_S_MAX} s, got {self.wait_s:g}s")
+
+    @property
+    def _in_the_clear(self) -> bool:
+        """Whether the token would leave this machine without TLS."""
+        if not self.url.startswith("http://"):
+            return False
+        parts = urlsplit(self.url)
+        return not Address(parts.hostname or "", parts.port or 80).is_loopback
 
     def node_name(self, worker: int | None) -> str:
         """The name of this process; ``worker``: its number among several, None where it is alone."""
