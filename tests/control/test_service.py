@@ -301,3 +301,29 @@ async def test_a_database_that_says_nothing_at_the_end(service, monkeypatch):
     monkeypatch.setattr("sluicegate.control.service.CONTROL_CLOSE_S", 0.05)
     async with asyncio.timeout(30):
         await service.close()
+
+
+async def test_a_file_of_the_database_that_is_removed(clock, editor, tmp_path):
+    """Nothing is acknowledged that only a file without a name would hold; nor in place of a file that was put there meanwhile."""
+    file = tmp_path / "control.db"
+    async with await RulesService.open(f"sqlite:///{file}", clock) as service:
+        await service.lists.put(editor, "block", "user", "a")
+        file.rename(tmp_path / "away.db")
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="removed or replaced"):
+                await service.lists.put(editor, "block", "user", "b")
+            with pytest.raises(Unavailable, match="removed or replaced"):
+                await service.ping()
+            file.write_bytes(b"")
+        file.unlink()
+        (tmp_path / "away.db").rename(file)
+        await service.lists.put(editor, "block", "user", "b")
+
+
+async def test_a_file_that_is_no_database(clock, tmp_path):
+    """A file of something else is told, and not written to."""
+    file = tmp_path / "control.db"
+    file.write_bytes(b"hello" * 1_000)
+    with pytest.raises(Unavailable, match="not a database"):
+        await RulesService.open(f"sqlite:///{file}", clock)
+    assert file.read_bytes() == b"hello" * 1_000

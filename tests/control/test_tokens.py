@@ -93,6 +93,9 @@ async def test_the_first_token(service, admin):
         await service.tokens.verify("correct horse battery")
     with pytest.raises(ConfigurationError, match="at least 16"):
         await service.tokens.bootstrap("short")
+    for chosen in (" " * 20, "with-a-space-at-the-end ", "\u00e9" * 20, "a-tab-is\t-in-this-text"):
+        with pytest.raises(ConfigurationError, match="never be sent"):
+            await service.tokens.bootstrap(chosen)
 
 
 async def test_wrong_tokens_do_not_fill_the_disk(service, viewer, clock):

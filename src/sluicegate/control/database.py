@@ -21,7 +21,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, event, inspect, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -49,11 +49,13 @@ class Database:
         self.is_postgresql = self.url.get_backend_name() == "postgresql"
         self._engine = _engine(self.url, postgresql=self.is_postgresql)
         self._writing = asyncio.Lock()
+        self._file: tuple[int, int] | None = None
 
     @contextlib.asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
         """A writing transaction; what happens in it is kept at its end, and nothing of it when an exception leaves it."""
         with _answering():
+            self._check_file()
             async with self._alone(), self._engine.execution_options(**{_WRITE: True}).begin() as connection:
                 await self._lock(connection)
                 yield connection
@@ -65,6 +67,7 @@ class Database:
             self._engine.execution_options(isolation_level="REPEATABLE READ") if self.is_postgresql else self._engine
         )
         with _answering():
+            self._check_file()
             try:
                 async with asyncio.timeout(CONTROL_READ_S_MAX), engine.begin() as connection:
                     yield connection
@@ -82,6 +85,7 @@ class Database:
     async def write_on(self, connection: AsyncConnection) -> AsyncIterator[AsyncConnection]:
         """As ``write``, on a connection from ``scratch`` that is in no transaction."""
         async with self._alone():
+            self._check_file()
             await connection.execution_options(**{_WRITE: True})
             try:
                 async with connection.begin():
@@ -111,6 +115,21 @@ class Database:
         """Bring the tables to this release; several processes may do so at once. Raises ConfigurationError where they are newer."""
         async with self.write() as connection:
             await connection.run_sync(_migrate)
+        self._file = self._file_now()
+
+    def _file_now(self) -> tuple[int, int] | None:
+        if self.is_postgresql:
+            return None
+        try:
+            found = Path(self.url.database or "").stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _check_file(self) -> None:
+        """Nothing is acknowledged that stands in a file which has no name any more, or is not the one of this name."""
+        if self._file is not None and self._file_now() != self._file:
+            raise Unavailable("the file of the database was removed or replaced; start the service again")
 
     async def close(self) -> None:
         """Give back all connections."""
@@ -220,6 +239,9 @@ def _answering() -> Iterator[None]:
     except (OperationalError, InterfaceError, PoolTimeout, OSError) as error:
         raise Unavailable(f"the database does not answer: {_reason(error)}") from error
     except DBAPIError as error:
+        if type(error) is DatabaseError:
+            # SQLite's word for a file that is damaged, or none of its own.
+            raise Unavailable(f"the database cannot be read: {_reason(error)}") from error
         if error.connection_invalidated or "timeout" in str(error.orig).lower() or _is_away(error.orig):
             raise Unavailable(f"the database does not answer: {_reason(error)}") from error
         raise
