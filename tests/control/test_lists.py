@@ -369,7 +369,7 @@ async def test_pages_of_a_list(service, editor):
 
 
 async def test_penalties_come_onto_the_block_list(service, editor, node, viewer, clock):
-    """What a node penalised is blocked until its end, audited with the node's name; a block that lasts longer stays as it is."""
+    """What a node penalised is blocked until its end, audited with its name; what no rule can give is left out, and longer blocks stay."""
     now_us = clock.now_us()
     await service.lists.put(editor, "block", "ip", "192.0.2.1", source="hand")
     given = [
@@ -379,6 +379,10 @@ async def test_penalties_come_onto_the_block_list(service, editor, node, viewer,
         ListEntry("block", "ip", "192.0.2.4", None, "penalty:login"),
         ListEntry("block", "ip", "192.0.2.5", now_us + 9, "mine"),
         ListEntry("allow", "ip", "192.0.2.6", now_us + 9, "penalty:login"),
+        ListEntry("block", "ip", "192.0.2.7", now_us + 366 * 86_400 * US_PER_S, "penalty:login"),
+        ListEntry("block", "ip", "0.0.0.0/0", now_us + 9, "penalty:login"),
+        ListEntry("block", "ip", "::/1", now_us + 9, "penalty:login"),
+        ListEntry("block", "ip", "::ffff:0.0.0.0/97", now_us + 9, "penalty:login"),
     ]
     assert await service.lists.penalise(node, given) == 1
     assert await service.lists.penalise(node, given) == 0

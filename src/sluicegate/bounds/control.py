@@ -51,6 +51,8 @@ __all__ = [
     "PAGE_SIZE_MAX",
     "PAGE_TOKEN_CHARS_MAX",
     "PAUSES_MAX",
+    "PENALTY_IPV4_PREFIX_MIN",
+    "PENALTY_IPV6_PREFIX_MIN",
     "POLL_WAIT_S_MAX",
     "PUSH_TIMEOUT_S",
     "REPORT_BODY_BYTES_MAX",
@@ -141,6 +143,10 @@ TOKEN_CHARS_MIN: Final = 16
 # Seconds between two notes of wrong tokens in the audit trail, and addresses named in one. A flood of them does not fill the disk.
 LOGIN_NOTE_S: Final = 60
 LOGIN_NOTE_ADDRESSES_MAX: Final = 20
+
+# Bits of the largest network that a penalty of a node may block. Clients that are counted by larger ones are no clients.
+PENALTY_IPV4_PREFIX_MIN: Final = 16
+PENALTY_IPV6_PREFIX_MIN: Final = 32
 
 # Nodes that are known, and bytes of what is kept of a report. The oldest are forgotten, and those not heard of for a week (seconds):
 # a node that is started again often has another name.

@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Final, Literal, NoReturn, get_args
 
 from sqlalchemy import Row, and_, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sluicegate.bounds import IMPORT_STEP_ROWS_MIN, IMPORTS_AT_ONCE_MAX, LIST_ENTRIES_MAX
+from sluicegate.bounds import (
+    IMPORT_STEP_ROWS_MIN,
+    IMPORTS_AT_ONCE_MAX,
+    LIST_ENTRIES_MAX,
+    PENALTIES_IN_REPORT_MAX,
+    PENALTY_BLOCK_DAYS_MAX,
+    PENALTY_IPV4_PREFIX_MIN,
+    PENALTY_IPV6_PREFIX_MIN,
+)
+from sluicegate.clock import US_PER_S
 from sluicegate.control import schema
 from sluicegate.control.deltas import delta, prune
 from sluicegate.control.edits import check_expected
@@ -36,6 +45,11 @@ __all__ = ["Lists"]
 
 _TABLE = schema.list_entries
 _LIVE = _TABLE.c.deleted == 0
+
+
+_DAY_US: Final = 86_400 * US_PER_S
+_PENALTY_US_MAX: Final = (PENALTY_BLOCK_DAYS_MAX + 1) * _DAY_US
+"""A day more than a rule may say, for clocks that differ."""
 
 
 class Lists:
@@ -132,16 +146,18 @@ class Lists:
     async def penalise(self, actor: Actor, entries: list[ListEntry]) -> int:
         """Block clients that a node says have earned it, unless they are blocked for as long already; how many that were.
 
-        Who reports needs the role node. Entries that ended, or are no penalty, are left out, and those for which the lists have no room.
+        Who reports needs the role node. Entries that ended, or are none that a rule can give, are left out, and those for which the lists
+        have no room: a node that is not itself any more blocks no half of the world, and nobody for good.
         """
-        given = [entry for entry in entries if entry.list == "block" and entry.source.startswith("penalty:")]
+        told = entries[:PENALTIES_IN_REPORT_MAX]
+        given = [entry for entry in told if entry.list == "block" and entry.source.startswith("penalty:")]
         rows: list[ListRow] = []
         if not given:
             return 0
         async with self._ledger.change(actor, Role.NODE, "list.penalty", "block") as change:
             for entry in given:
                 key, ends_us = key_of(*entry.key), entry.expires_us
-                if ends_us is None or not change.now_us < ends_us < 2**63:
+                if ends_us is None or not 0 < ends_us - change.now_us <= _PENALTY_US_MAX or _is_wide(key):
                     continue
                 before = await self._row(change.connection, key)
                 if before is not None and (before.expires_us is None or before.expires_us >= ends_us):
@@ -298,6 +314,13 @@ async def _nothing() -> AsyncIterator[bytes]:
     none: tuple[bytes, ...] = ()
     for chunk in none:
         yield chunk
+
+
+def _is_wide(key: ListKey) -> bool:
+    """Whether it is a network that holds more than one client, however clients are counted."""
+    _, kind, value = key
+    prefix = value.partition("/")[2] if kind == "ip" else ""
+    return bool(prefix) and int(prefix) < (PENALTY_IPV6_PREFIX_MIN if ":" in value else PENALTY_IPV4_PREFIX_MIN)
 
 
 def _check_name(name: str) -> None:
