@@ -112,13 +112,15 @@ class LiveTls:
     def poll(self) -> bool:
         """Look at the files once, and take them if they are new, good, and were the same at the last look. True where anything changed.
 
-        Blocks for as long as reading takes. What is in service stays where the files are bad.
+        Blocks for as long as reading takes. What is in service stays where the files are bad; those are tried again at each look, because
+        they may become good without being written: a certificate's time begins, the rights of a file change.
         """
         signature = self.files.signature()
         if signature == self._judged:
             self._pending = None
-            return False
-        if signature != self._pending:
+            if self.error is None:
+                return False
+        elif signature != self._pending:
             self._pending = signature
             return False
         self._pending, self._judged = None, signature
@@ -154,7 +156,13 @@ async def keep_tls_fresh(listeners: Mapping[str, ListenerTls]) -> None:
         await asyncio.sleep(TLS_POLL_S)
         for name, listener in listeners.items():
             live = listener.live
-            if not await asyncio.to_thread(live.poll):
+            try:
+                changed = await asyncio.to_thread(live.poll)
+            except Exception:  # noqa: BLE001
+                # A fault of ours with one file must not end the watch over all of them.
+                logs.LOGGER.exception("tls_watch_failed")
+                continue
+            if not changed:
                 continue
             if live.error is None:
                 logs.event(logging.INFO, "tls_renewed", listener=name, valid_until=_day(live.content.not_after_us))

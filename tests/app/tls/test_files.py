@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +13,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sluicegate.app.tls import LiveTls, TlsFiles
-from sluicegate.clock import SystemClock
+from sluicegate.app import tls as tls_module
+from sluicegate.app.tls import ListenerTls, LiveTls, TlsFiles, keep_tls_fresh
+from sluicegate.clock import ManualClock, SystemClock
 from sluicegate.errors import ConfigurationError
 
 DAY_US = 86_400_000_000
@@ -123,3 +126,43 @@ def test_a_certificate_without_its_key_waits_for_it(authority: Any, tmp_path: Pa
     assert not live.poll()
     assert live.poll()
     assert live.error is None
+
+
+def test_a_renewal_that_becomes_good_without_being_written(authority: Any) -> None:
+    """A certificate whose time has not begun when it is renewed is taken when it begins, with no further change of the file."""
+    clock = ManualClock(now_us())
+    live = LiveTls(TlsFiles(*authority.issue("server", (-1, 30))), clock)
+    first = live.context()
+    authority.issue("server", (1, 60))
+    assert [live.poll() for _ in range(3)] == [False, True, False]
+    assert live.context() is first
+    clock.advance(DAY_US + 60_000_000)
+    assert live.poll()
+    assert live.error is None
+    assert live.context() is not first
+    assert not live.poll()
+
+
+async def test_a_fault_does_not_end_the_watch(authority: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong with one look at a file, the next look takes its renewal."""
+    monkeypatch.setattr(tls_module, "TLS_POLL_S", 0.01)
+    listener = ListenerTls("api", TlsFiles(*authority.issue("server")), SystemClock())
+    first, poll, looks = listener.live.context(), listener.live.poll, 0
+
+    def fails_once() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise RuntimeError("a version of certificates that nobody knows")
+        return poll()
+
+    monkeypatch.setattr(listener.live, "poll", fails_once)
+    watch = asyncio.create_task(keep_tls_fresh({"api": listener}))
+    authority.issue("server", (-1, 60))
+    async with asyncio.timeout(10):
+        while listener.live.context() is first and not watch.done():
+            await asyncio.sleep(0.01)
+    watch.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watch
+    assert listener.live.context() is not first
