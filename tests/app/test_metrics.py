@@ -8,14 +8,20 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from certificates import Authority
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.app.build import Application, build
 from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.settings import Settings
+from sluicegate.app.tls import TlsFiles
 from sluicegate.app.workers.fleet import fleet_exposition
 from sluicegate.app.workers.messages import Restarts
 from sluicegate.clock import ManualClock, SystemClock
+from sluicegate.control.http.app import build_app
+from sluicegate.control.http.metrics import exposition
+from sluicegate.control.http.settings import ApiSettings
+from sluicegate.control.service import RulesService
 from sluicegate.doors.listen import Address
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.feed import ListEntry, SubjectEntry
@@ -36,14 +42,15 @@ async def application(rules: Path) -> Application:
 
 
 @pytest.fixture
-async def shared(rules: Path) -> AsyncIterator[Application]:
-    """The same with a store and a rules service over a network, which are absent."""
+async def shared(rules: Path, authority: Authority) -> AsyncIterator[Application]:
+    """The same with TLS, and with a store and a rules service over a network, which are absent."""
     settings = Settings(
         rules=rules,
         api=LOOPBACK,
         store="redis://user:secret@127.0.0.1:9/3?key_secret=0123456789abcdef",
         nodes=3,
         feed=FeedSettings(url="http://127.0.0.1:9", token="a-token-of-the-nodes"),
+        tls={"api": TlsFiles(*authority.issue("api"))},
     )
     application = build(settings, rules, SystemClock())
     yield application
@@ -66,7 +73,18 @@ def value(application: Application, name: str, **labels: str) -> float:
     return found[0]
 
 
-async def test_documented_and_exported_are_the_same(application: Application, shared: Application) -> None:
+@pytest.fixture
+async def of_service(tmp_path: Path) -> AsyncIterator[bytes]:
+    """A scrape of a rules service."""
+    clock = ManualClock()
+    service = await RulesService.open(f"sqlite:///{tmp_path}/control.db", clock)
+    yield exposition(build_app(service, ApiSettings(), clock).state.context)
+    await service.close()
+
+
+async def test_documented_and_exported_are_the_same(
+    application: Application, shared: Application, of_service: bytes
+) -> None:
     """Each metric of the program is in docs/metrics.md with its labels, and the page names no other."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
     rows = {
@@ -79,7 +97,7 @@ async def test_documented_and_exported_are_the_same(application: Application, sh
     assert shared.feed is not None
     shared.feed.node.standing.reached()
     families: set[str] = set()
-    for text in (application.metrics.exposition()[1], shared.metrics.exposition()[1], workers):
+    for text in (application.metrics.exposition()[1], shared.metrics.exposition()[1], workers, of_service):
         found = re.findall(r"^# TYPE (sluicegate_\w+)", text.decode(), re.MULTILINE)
         assert len(set(found)) == len(found), "no name stands for two metrics"
         families |= set(found)

@@ -108,7 +108,8 @@ class Connections:
         """Wait until nobody is left, or for ``timeout_s``; whether nobody is."""
         if self._live and self._empty is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._empty.wait()
         return not self._live
 
     def _tick(self) -> None:

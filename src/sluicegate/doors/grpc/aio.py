@@ -183,7 +183,8 @@ class AioServer:
                     yield encode_health(status)
                     told = status
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._ending.wait(), self._settings.sweep_s)
+                    async with asyncio.timeout(self._settings.sweep_s):
+                        await self._ending.wait()
             if told != NOT_SERVING:
                 yield encode_health(NOT_SERVING)
         finally:
