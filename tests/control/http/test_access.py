@@ -49,7 +49,7 @@ async def test_health_needs_none(client: httpx.AsyncClient) -> None:
         assert (await client.get(path, headers={"Authorization": ""})).status_code == 200, path
 
 
-READS_BY_POST = {"/v1/counters/read", "/v1/explain"}
+READS_BY_POST = {"/v1/counters/read", "/v1/explain", "/v1/whatif"}
 
 
 async def test_roles(app: FastAPI, client: httpx.AsyncClient, as_role: Head, with_login: httpx.Response) -> None:
