@@ -85,7 +85,7 @@ def test_rules_are_kept(kept, again):
     kept.write_rules(Snapshot(Revisions("a", 1), RulesDocument(1, "c", DOCUMENT)))
     kept.write_rules(SNAPSHOT)
     assert again().read_rules() == SNAPSHOT
-    assert os.listdir(kept.directory) == ["rules"]
+    assert sorted(os.listdir(kept.directory)) == ["lock", "rules"]
     assert stat.S_IMODE((kept.directory / "rules").stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.directory.stat().st_mode) == 0o700
 
@@ -105,6 +105,48 @@ def test_one_worker_writes(kept, again, fill):
     reader.lists.add(whole(5))
     assert reader.read_rules() == SNAPSHOT
     assert fill(reader)[0].revision == 4
+
+
+def test_two_processes_with_one_directory(kept, again, fill):
+    """Of two that may write one does, and the other takes over when it has ended, beginning with the whole."""
+    kept.write_rules(SNAPSHOT)
+    kept.lists.add(whole(4, "x"))
+    other = again()
+    other.open()
+    lists, _ = fill(other)
+    assert lists.revision == 4
+    newer = Snapshot(Revisions("a", 4), RulesDocument(4, "c", DOCUMENT))
+    other.write_rules(newer)
+    other.lists.add(since(4, 5, "y"))
+    assert not other.writes
+    assert other.read_rules() == SNAPSHOT
+    assert [each.revision for each in other.lists.read()] == [4]
+    kept.close()
+    assert not other.lists.is_long
+    other.write_rules(newer)
+    assert other.read_rules() == newer
+    assert other.lists.is_long
+    other.lists.add(whole(6, "x", "y"))
+    assert not other.lists.is_long
+    assert [each.revision for each in other.lists.read()] == [6]
+
+
+def test_what_was_half_written_is_removed(kept, again, place_of_lists):
+    """What a process that was killed had half written does not stay; what another one may be writing does."""
+    left = place_of_lists.with_name("lists.4711")
+    left.write_bytes(b"half of a million addresses")
+    again().open()
+    assert left.exists()
+    kept.lists.add(whole(4, "x"))
+    kept.close()
+    again().open()
+    assert not left.exists()
+    assert place_of_lists.exists()
+
+
+@pytest.fixture
+def place_of_lists(kept):
+    return kept.lists.path
 
 
 @pytest.mark.parametrize("place", range(0, 400, 7))

@@ -40,7 +40,8 @@ class Up:
         return found[1]
 
     def ask(self, method: str, path: str, token: str, **more: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {token}", **more.pop("headers", {})}
+        # A connection to a service that was killed would be tried again otherwise.
+        headers = {"Authorization": f"Bearer {token}", "Connection": "close", **more.pop("headers", {})}
         url = self.server.url("control") + path
         return self.server.client.request(method, url, headers=headers, timeout=30, **more)  # type: ignore[no-any-return]
 
@@ -171,6 +172,8 @@ def test_a_second_start(up: Callable[..., Up], start: Callable[..., Any]) -> Non
     assert it.server.stop() == 0
     again = up("--data", str(it.data))
     assert again.limit() == 60
+    assert [each["version"] for each in again.server.events() if each["event"] == "started_with_kept_rules"]
+    assert len(list((it.data / "feed").iterdir())) == 1
     assert "token " not in again.server.out.read_text()
     assert again.ask("GET", "/v1/rules", token).status_code == 200
     assert again.server.stop() == 0

@@ -206,6 +206,8 @@ async def opened_beside(
         feed = FeedSettings(
             url=f"unix:{path}", token=token, push=NO_PUSH, node=settings.node_name, wait_s=0,
             prefer_first=_is_edited(rules, settings.data), first_watched=True,
+            # The socket is of this start; what is kept is for the next one.
+            kept_as=f"up {control.db or ''}",
         )  # fmt: skip
         yield replace(settings, rules=rules, feed=feed, control=control), beside
 

@@ -10,11 +10,15 @@ begin with the rules of the one before.
 Every record has its SHA-256. A file is used as far as it is whole: one whose end is missing, as it is after a crash, is used up to there,
 and one with anything else in it is refused. The checksum guards against damage, not against somebody who may write here; who can may as
 well change the program.
+
+Of several processes with one directory one writes: two would write over each other's changes. A lock of the kernel says which; it ends with the
+process, and the next change of the rules is kept by another.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator
 from hashlib import sha256
@@ -42,22 +46,29 @@ class Damaged(Exception):
 
 
 class Kept:
-    """The directory of one service. ``writes``: False only reads it, for all but one of several workers. Not for use by two threads at once.
+    """The directory of one service. ``name`` stands for the service, and is its URL where that lasts. Not for use by two threads at once.
 
+    ``writes``: False only reads it, for all but one of several workers, and as long as another process writes there.
     Reading raises Damaged, and OSError; writing raises OSError.
     """
 
-    def __init__(self, data: Path, url: str, *, writes: bool = True) -> None:
-        self.directory = data / "feed" / sha256(url.encode()).hexdigest()[:16]
+    def __init__(self, data: Path, name: str, *, writes: bool = True) -> None:
+        self.directory = data / "feed" / sha256(name.encode()).hexdigest()[:16]
         self.writes = writes
         self.lists = KeptTable(self.directory / "lists", ListChanges, writes=writes)
         self.subjects = KeptTable(self.directory / "subjects", SubjectChanges, writes=writes)
         self._rules = self.directory / "rules"
+        self._may_write = writes
+        self._lock: int | None = None
 
     def open(self) -> None:
-        """Make the directory."""
+        """Make the directory, and take its lock where no other process has it. Raises OSError."""
         for directory in (self.directory.parent, self.directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._may_write:
+            self._set_writes(self._take_lock())
+            if self.writes:
+                self._sweep()
 
     def read_rules(self) -> Snapshot | None:
         """The rules that were kept; None where there are none."""
@@ -72,6 +83,11 @@ class Kept:
 
     def write_rules(self, snapshot: Snapshot) -> None:
         """Keep these in the place of those before."""
+        if self._may_write and not self.writes and self._take_lock():
+            # Who wrote here has ended. What it did not keep is not known here, so the tables are to be asked for whole.
+            self._set_writes(True)
+            self.lists.begin_anew()
+            self.subjects.begin_anew()
         content = msgspec.msgpack.encode(snapshot)
         if not self.writes or len(content) > KEPT_RULES_BYTES_MAX - _HEAD_BYTES - len(_MAGIC):
             return
@@ -85,21 +101,47 @@ class Kept:
             beside.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close what is open, and let go of the lock."""
         self.lists.close()
         self.subjects.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _take_lock(self) -> bool:
+        """Whether this process is the one that writes. The lock's file stays: another process may hold it open already."""
+        if self._lock is not None:
+            return True
+        lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        self._lock = lock
+        return True
+
+    def _set_writes(self, writes: bool) -> None:
+        self.writes = self.lists.writes = self.subjects.writes = writes
+
+    def _sweep(self) -> None:
+        """Remove what processes left half written that were killed; the one that may write here is this one."""
+        for left in self.directory.iterdir():
+            if left.suffix[1:].isdecimal():
+                left.unlink(missing_ok=True)
 
 
 class KeptTable(Generic[C]):
     """The answers of a service about one table, since the last that was whole.
 
-    ``is_long``: the whole is to be asked for, because what has changed since takes more room than it.
+    ``is_long``: the whole is to be asked for, because what has changed since takes more room than it. ``writes``: whether anything is kept.
     """
 
     def __init__(self, path: Path, kind: type[C], *, writes: bool = True) -> None:
         self.path = path
         self._kind = kind
-        self._writes = writes
+        self.writes = writes
+        self._anew = False
         self._file: BinaryIO | None = None
         self._fresh: BinaryIO | None = None
         """A whole state that is being written and will take the file's place."""
@@ -108,8 +150,8 @@ class KeptTable(Generic[C]):
 
     @property
     def is_long(self) -> bool:
-        """Whether the changes have outgrown what they change."""
-        return self._file is not None and self._bytes > 2 * self._whole_bytes + _SPARE_BYTES
+        """Whether the changes have outgrown what they change, or what they change is not here."""
+        return self._anew or self._file is not None and self._bytes > 2 * self._whole_bytes + _SPARE_BYTES
 
     def read(self) -> Iterator[C]:
         """The answers in order; none where nothing was kept."""
@@ -123,7 +165,7 @@ class KeptTable(Generic[C]):
 
     def go_on(self) -> None:
         """Write what comes next behind what was read: only where all of it was taken over."""
-        if not self._writes or not self.path.exists():
+        if not self.writes or not self.path.exists():
             return
         self.close()
         with self.path.open("rb") as file:
@@ -135,9 +177,13 @@ class KeptTable(Generic[C]):
         opened.seek(end)
         self._file, self._bytes, self._whole_bytes = opened, end, end
 
+    def begin_anew(self) -> None:
+        """Ask for the whole once, at the next change."""
+        self._anew = True
+
     def add(self, changes: C) -> None:
         """Keep an answer that was taken over. After a failure nothing is kept until the next that is whole."""
-        if not self._writes:
+        if not self.writes:
             return
         try:
             self._add(changes)
@@ -147,6 +193,7 @@ class KeptTable(Generic[C]):
 
     def _add(self, changes: C) -> None:
         if changes.full:
+            self._anew = False
             self._drop_fresh()
             self._fresh = _created(_beside(self.path))
             self._fresh.write(_MAGIC)

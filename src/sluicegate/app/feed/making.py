@@ -36,7 +36,6 @@ class Maker:
         self._lock = threading.Lock()
         self._parsed: dict[_Key, Read] = {}
         self._last: Read | None = None
-        self._in_service: tuple[int, str] | None = None
         self._files: tuple[_Signature | None, ...] = ()
 
     def put(self, snapshot: Snapshot) -> None:
@@ -65,11 +64,10 @@ class Maker:
         trial = None if rollout is None else self._read(known, incarnation, rollout.rules)
         made, changes_at_us = effective(base, trial, rollout, snapshot.pauses, self._node, self._clock.now_us())
         before, self._files = self._files, self._signatures(made)
-        if (made.version, made.digest) != self._in_service or before != self._files:
-            # Where they are refused because of a file, the same rules may be served when it is mended.
-            self._in_service = None
+        # The limiter is asked, because it may have been given the rules of a file since.
+        serving = self._limiter.ruleset
+        if (made.version, made.digest) != (serving.version, serving.digest) or before != self._files:
             self._limiter.apply(made)
-            self._in_service = (made.version, made.digest)
         self.changes_at_us = changes_at_us
 
     def _read(self, known: dict[_Key, Read], incarnation: str, told: RulesDocument) -> RuleSet:

@@ -36,6 +36,7 @@ class FeedSettings:
     the store is one. ``node``: the node's name; "": the machine's name and the process's number. ``report_interval_s``: between two
     reports. ``wait_s``: how long to wait at start for rules, where there are none to begin with. ``prefer_first``: begin with the rules file,
     where there is one, even if rules were kept: it was edited since.
+    ``kept_as``: what stands for the service where what it told is kept; "": its URL.
     ``first_watched``: as long as the service was not heard of, edits of that file are served. ``allow_plaintext``: the token may go to
     another machine without TLS.
     """
@@ -52,6 +53,7 @@ class FeedSettings:
     wait_s: float = 10.0
     prefer_first: bool = False
     first_watched: bool = False
+    kept_as: str = field(default="", repr=False)
     allow_plaintext: bool = False
 
     def __post_init__(self) -> None:

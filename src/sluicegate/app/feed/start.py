@@ -54,7 +54,7 @@ class Feed:
     ) -> None:
         self.settings = settings
         self.client = FeedClient(settings)
-        self.kept = Kept(data, settings.url, writes=worker in (None, 1))
+        self.kept = Kept(data, settings.kept_as or settings.url, writes=worker in (None, 1))
         self._clock = clock
         self._first = first
         name = settings.node_name(worker)
