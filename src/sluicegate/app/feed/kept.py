@@ -151,7 +151,7 @@ class KeptTable(Generic[C]):
     @property
     def is_long(self) -> bool:
         """Whether the changes have outgrown what they change, or what they change is not here."""
-        return self._anew or self._file is not None and self._bytes > 2 * self._whole_bytes + _SPARE_BYTES
+        return self._anew or (self._file is not None and self._bytes > 2 * self._whole_bytes + _SPARE_BYTES)
 
     def read(self) -> Iterator[C]:
         """The answers in order; none where nothing was kept."""
