@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from sluicegate.app.feed.client import FeedError
+from sluicegate.app.feed.metrics import feed_metrics
 from sluicegate.errors import ConfigurationError
-from sluicegate.rules.feed import Revisions
+from sluicegate.rules.feed import ListEntry, Revisions
 from sluicegate.rules.identity.keys import hash_key
 
 pytestmark = pytest.mark.slow
@@ -58,14 +60,72 @@ async def test_lists_and_subjects_come_as_changes(control, node, until, editor):
     assert node.node.standing.applied.lists == 2
 
 
-async def test_a_pause_ends_without_the_service(control, node, until, editor):
-    """A pause is live as soon as it is made and ends at its time, with the service gone."""
-    await control.service.pauses.pause(editor, "r0", until_us=node.limiter.clock.now_us() + 1_500_000)
+async def test_a_pause_ends_without_the_service(control, node, until, editor, caplog):
+    """A pause is live as soon as it is made and ends at its time, with the service gone; the node warns of it, and says so while it lasts."""
+    caplog.set_level("WARNING", "sluicegate")
+    await control.service.pauses.pause(
+        editor, "r0", until_us=node.limiter.clock.now_us() + 1_500_000, reason="a bad rule"
+    )
     await until(lambda: not node.limiter.peek({"user": "u1"}).results)
+    assert node.node.detail()["paused"] == ["r0"]
+    assert {metric.name: metric.samples[0].value for metric in feed_metrics(node.node)}["sluicegate_feed_paused"] == 1
     await control.stop()
     await until(lambda: node.limiter.peek({"user": "u1"}).results, 5)
     assert limit(node) == 5
+    await until(lambda: node.node.detail()["paused"] == [])
     assert node.node.detail()["connected"] is False
+    told = [(each.message, each.fields) for each in caplog.records if each.message.startswith("rules_")]
+    assert [message for message, _ in told] == ["rules_paused", "rules_resumed"]
+    assert (told[0][1]["rule"], told[0][1]["reason"], told[1][1]["rule"]) == ("r0", "a bad rule", "r0")
+
+
+async def test_a_fault_while_catching_up(control, node, until, monkeypatch):
+    """What a fault of this program kept from being fetched is fetched all the same, though nothing changes any more and no report is answered."""
+    ask, faults = node.feed.client.snapshot, []
+
+    async def fails_once():
+        if not faults:
+            faults.append(1)
+            raise RuntimeError("a fault of ours")
+        return await ask()
+
+    async def unheard(report):
+        raise FeedError("it takes no reports")
+
+    monkeypatch.setattr(node.feed.client, "report", unheard)
+    monkeypatch.setattr(node.feed.client, "snapshot", fails_once)
+    await control.put("6/minute")
+    await until(lambda: limit(node) == 6, 10)
+    assert faults
+
+
+async def test_counters_that_were_changed_while_nobody_was_heard(control, make_node, until, monkeypatch):
+    """A node that ran by what it had kept drops what it counted beside the store when it hears of the service for the first time."""
+    await control.put("5/minute")
+    before = make_node(control.url)
+    await before.feed.begin()
+    await before.stop()
+    await control.stop()
+    node = make_node(control.url)
+    await node.feed.begin()
+    forgotten = []
+    node.node.on_epoch = lambda: forgotten.append(node.node.standing.heard)
+    node.run()
+    assert node.limiter.version == 1
+    await control.start()
+    await until(lambda: forgotten == [True])
+
+
+async def test_clients_that_cannot_be_told(control, node, until):
+    """A client whose name no JSON can carry keeps nothing else of a report from arriving."""
+    seen = []
+    control.service.nodes.observers.append(seen.append)
+    for user in ("\ud800", "eve"):
+        node.limiter.known.lists.penalize(ListEntry("block", "user", user, None, "penalty:r0"))
+    node.limiter.penalties.give_back(
+        [ListEntry("block", "user", user, None, "penalty:r0") for user in ("\ud800", "eve")]
+    )
+    await until(lambda: [entry.value for report in seen for entry in report.penalties] == ["eve"])
 
 
 async def test_the_service_is_away_for_a_while(control, node, until):

@@ -73,7 +73,10 @@ class FeedClient:
     async def report(self, report: NodeReport) -> ReportAnswer:
         """Tell how this node is."""
         headers = {"Content-Type": "application/json"}
-        content = msgspec.json.encode(report)
+        try:
+            content = msgspec.json.encode(report)
+        except UnicodeEncodeError:
+            content = msgspec.json.encode(_encodable(report))
         return _some(await self._ask("POST", "/v1/feed/report", ReportAnswer, headers=headers, content=content))
 
     async def close(self) -> None:
@@ -180,6 +183,22 @@ def _refusal(status: int, content: bytes) -> FeedError:
     except (msgspec.DecodeError, msgspec.ValidationError):
         pass
     return FeedError(f"it answered {status}: {detail}", refused=400 <= status < 500 and status not in (408, 429))
+
+
+def _encodable(report: NodeReport) -> NodeReport:
+    """Without the clients whose names no JSON can carry (lone surrogates, which tokens may hold): they must not keep all else from being told."""
+    samples = [each for each in report.samples if _is_text(each.facts)]
+    penalties = [each for each in report.penalties if _is_text(each.value)]
+    would_refuse = [each for each in report.would_refuse if _is_text(each)]
+    return msgspec.structs.replace(report, samples=samples, penalties=penalties, would_refuse=would_refuse)
+
+
+def _is_text(value: object) -> bool:
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _some(answer: T | None) -> T:

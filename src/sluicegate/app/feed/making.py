@@ -9,7 +9,7 @@ from sluicegate.app.feed.patching import Read, read
 from sluicegate.clock import Clock
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.effective import effective
-from sluicegate.rules.feed import RulesDocument, Snapshot
+from sluicegate.rules.feed import Pause, RulesDocument, Snapshot
 from sluicegate.rules.identity.config import IdentityConfig
 from sluicegate.rules.model import RuleSet
 
@@ -23,11 +23,12 @@ class Maker:
     """Puts snapshots in service, one after another whatever thread asks.
 
     ``source`` names the service, for messages. ``files``: the directory that names of files in rules are relative to. ``changes_at_us``: wall time at which the
-    rules of the last snapshot become others by themselves; None: never.
+    rules of the last snapshot become others by themselves; None: never. ``pauses``: those that keep rules from applying now.
     """
 
     def __init__(self, limiter: Limiter, clock: Clock, node: str, source: str, files: Path) -> None:
         self.changes_at_us: int | None = None
+        self.pauses: tuple[Pause, ...] = ()
         self._limiter = limiter
         self._clock = clock
         self._node = node
@@ -62,13 +63,15 @@ class Maker:
         base = self._read(known, incarnation, snapshot.rules)
         rollout = snapshot.candidate
         trial = None if rollout is None else self._read(known, incarnation, rollout.rules)
-        made, changes_at_us = effective(base, trial, rollout, snapshot.pauses, self._node, self._clock.now_us())
+        now_us = self._clock.now_us()
+        made, changes_at_us = effective(base, trial, rollout, snapshot.pauses, self._node, now_us)
         before, self._files = self._files, self._signatures(made)
         # The limiter is asked, because it may have been given the rules of a file since.
         serving = self._limiter.ruleset
         if (made.version, made.digest) != (serving.version, serving.digest) or before != self._files:
             self._limiter.apply(made)
         self.changes_at_us = changes_at_us
+        self.pauses = tuple(each for each in snapshot.pauses if each.until_us is None or now_us < each.until_us)
 
     def _read(self, known: dict[_Key, Read], incarnation: str, told: RulesDocument) -> RuleSet:
         key = (incarnation, told.version, told.digest)

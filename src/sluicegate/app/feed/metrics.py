@@ -18,6 +18,7 @@ def feed_metrics(node: FeedNode) -> Iterator[Metric]:
         ("connected", "1 while the rules service answers", float(bool(standing.connected))),
         ("lag_seconds", "Time since this process lacks something that the rules service has", standing.lag_s),
         ("overlay", "Revision of the rollout and the pauses in service", standing.applied.overlay),
+        ("paused", "Pauses that keep rules from applying now", float(len(node.paused))),
         ("subjects_revision", "Revision of the subjects in memory", standing.applied.subjects),
         ("set_back", "1 while the rules service has less than this process", float(standing.is_set_back)),
         ("kept_ok", "0 while what was told could not be kept on disk, or read", float(node.kept_problem is None)),

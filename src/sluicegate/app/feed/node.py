@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final
 
@@ -28,11 +29,14 @@ from sluicegate.bounds import FEED_POLL_S_MAX, FEED_RETRY_S_MAX, FEED_WAIT_S
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.control.hints import Backoff, Hints
 from sluicegate.errors import ConfigurationError
-from sluicegate.rules.feed import ListChanges, Revisions, Snapshot, SubjectChanges
+from sluicegate.rules.feed import ListChanges, Pause, Revisions, Snapshot, SubjectChanges
 from sluicegate.rules.problems import RulesInvalid
 from sluicegate.rules.watched import RulesState
 
-__all__ = ["FeedNode"]
+__all__ = ["ALL_RULES", "FeedNode"]
+
+ALL_RULES: Final = "*"
+"""Stands in the place of a rule's name for all of them."""
 
 _AT_ONCE_S: Final = 1.0
 """An answer that comes sooner did not wait."""
@@ -92,6 +96,7 @@ class FeedNode:
         self._report_now = asyncio.Event()
         self._retimed = asyncio.Event()
         self._retry_files = False
+        self._paused: dict[str, Pause] = {}
 
     # ------------------------------------------------------------------ being told
 
@@ -137,10 +142,9 @@ class FeedNode:
                 except FeedError as error:
                     errors.append(error)
         if standing.epoch_behind(wanted):
-            first = not standing.epoch[0]
+            # Also where it is the first one that is heard: counters may have been changed while this node ran without the service.
             standing.epoch = (wanted.incarnation, wanted.epoch)
-            if not first:
-                self.on_epoch()
+            self.on_epoch()
         if changed:
             self._report_now.set()
         if errors:
@@ -189,6 +193,7 @@ class FeedNode:
             logs.LOGGER.exception("rules_apply_failed")
             what = f"internal error: {error!r}"
         else:
+            self._tell_pauses()
             return True
         self._reject(f"version {snapshot.revisions.ruleset}: {what}")
         return False
@@ -281,9 +286,13 @@ class FeedNode:
     async def _work(self) -> None:
         backoff = Backoff(self._random, 0.2, FEED_RETRY_S_MAX)
         pause_s: float | None = None
+        if self.standing.heard and self.standing.is_behind:
+            # Begun again after a fault: whatever woke it then is not done.
+            self._wake.set()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
             self._wake.clear()
             try:
                 await self.catch_up()
@@ -310,13 +319,15 @@ class FeedNode:
                 at_us = None if due and at_us == self._maker.changes_at_us else self._maker.changes_at_us
             left_s = _LOOK_S if at_us is None else (at_us - self._clock.now_us()) / US_PER_S
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._retimed.wait(), min(_LOOK_S, max(0.0, left_s)))
+                async with asyncio.timeout(min(_LOOK_S, max(0.0, left_s))):
+                    await self._retimed.wait()
 
     async def _report(self) -> None:
         reports = self.reports
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._report_now.wait(), reports.interval_s * self._random.uniform(0.9, 1.1))
+                async with asyncio.timeout(reports.interval_s * self._random.uniform(0.9, 1.1)):
+                    await self._report_now.wait()
             if self._report_now.is_set():
                 # A change reaches all nodes at once; their reports of it need not reach the service at once, too.
                 await asyncio.sleep(self._random.uniform(0, min(_SPREAD_S, reports.interval_s / 5)))
@@ -339,6 +350,22 @@ class FeedNode:
 
     # ------------------------------------------------------------------ telling of it
 
+    def _tell_pauses(self) -> None:
+        """A rule that does not apply is worth a warning when that begins, and a word when it is over."""
+        before, self._paused = self._paused, {each.rule or ALL_RULES: each for each in self._maker.pauses}
+        for rule, pause in self._paused.items():
+            if before.get(rule) != pause:
+                until = None if pause.until_us is None else datetime.fromtimestamp(pause.until_us / US_PER_S, UTC)
+                told = None if until is None else until.isoformat(timespec="seconds").replace("+00:00", "Z")
+                logs.event(logging.WARNING, "rules_paused", rule=rule, until=told, reason=pause.reason)
+        for rule in before.keys() - self._paused.keys():
+            logs.event(logging.WARNING, "rules_resumed", rule=rule)
+
+    @property
+    def paused(self) -> list[str]:
+        """The rules that a pause keeps from applying; ``*``: all of them."""
+        return sorted(self._paused)
+
     def _lost(self, error: FeedError) -> None:
         if self.standing.missed(str(error)):
             logs.event(logging.WARNING, "control_lost", serving=self.state.version, error=str(error))
@@ -354,6 +381,7 @@ class FeedNode:
         if self.hints is not None:
             found["push"] = {"connected": self.hints.connected, "error": self.hints.error}
         found["kept_error"] = self.kept_problem
+        found["paused"] = self.paused
         return found
 
 
