@@ -182,6 +182,16 @@ def test_what_it_cannot_start_with(start: Any, authority: Any, tmp_path: Path, f
     assert control.out.read_text() == ""
 
 
+def test_the_first_token_is_not_lost(start: Any, tmp_path: Path) -> None:
+    """A start that ends before anything is served has not made the first token: the next one shows it."""
+    file = tmp_path / "rules.yaml"
+    file.write_text("version: one")
+    assert start("--rules", str(file), ready=False).process.wait(90) == 2
+    file.write_text(RULES)
+    control = start("--rules", str(file))
+    assert httpx.get(f"{control.url}/v1/rules", headers=bearer(control.token), timeout=30).status_code == 200
+
+
 def test_tables_of_a_newer_release(start: Any, tmp_path: Path) -> None:
     """Tables that a newer release made are left alone: one line, exit 2."""
     assert run("control", "upgrade", "--data", str(tmp_path / "data")).returncode == 0

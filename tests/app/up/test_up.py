@@ -140,6 +140,15 @@ def test_decisions_begin_before_the_service(up: Callable[..., Up]) -> None:
     assert it.limit() == 50
 
 
+def test_an_end_while_the_service_starts(up: Callable[..., Up]) -> None:
+    """Where the end comes before the service was ready, the token that it makes all the same is shown: no later start makes another."""
+    it = up(wait=False)
+    assert it.server.stop() == 0
+    assert it.token
+    again = up("--data", str(it.data))
+    assert again.ask("GET", "/v1/rules", it.token).status_code == 200
+
+
 def test_a_service_that_is_killed(up: Callable[..., Up]) -> None:
     """Decisions go on when the service is killed; it is started again at the same address, and has every change it acknowledged."""
     it = up()

@@ -69,6 +69,8 @@ class ServiceBeside:
         self._reader = asyncio.StreamReader()
         self._writer: asyncio.StreamWriter | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._announced = False
+        self._is_ready = False
 
     def start(self) -> None:
         """Begin to start it, and to start it again whenever it ends; returns at once."""
@@ -80,11 +82,16 @@ class ServiceBeside:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         process = self._process
-        if process is None:
+        if process is None or self._writer is None:
+            await self._end()
             return
         self._tell(Stop())
         try:
             async with asyncio.timeout(limit_s):
+                if not self._is_ready:
+                    # It may have made the first token meanwhile, and would not make another one.
+                    with contextlib.suppress(ConfigurationError, OSError):
+                        self._told(await self._first_word())
                 await process.wait()
         except TimeoutError:
             logs.event(logging.WARNING, "control_killed", pid=process.pid)
@@ -93,20 +100,31 @@ class ServiceBeside:
     async def _keep(self) -> None:
         while True:
             self._pacing.born()
-            try:
-                await self._spawn()
-                await self._ready()
-            except (ConfigurationError, OSError) as error:
-                # It is tried again, at the pace of what cannot live; the nodes go on by what they have.
-                logs.event(logging.ERROR, "control_not_started", error=str(error))
-                await self._end()
-            status = 0 if self._process is None else await self._process.wait()
+            status = await self._live()
             pause_s = self._pacing.died()
             logs.event(logging.ERROR, "control_ended", how=describe(status), restart_in_s=pause_s)
             await asyncio.sleep(pause_s)
             self.restarts += 1
 
+    async def _live(self) -> int:
+        """One life of the process, from its start to its end; returns its exit status."""
+        try:
+            await self._spawn()
+            self._told(await self._first_word())
+        except (ConfigurationError, OSError) as error:
+            # It is tried again, at the pace of what cannot live; the nodes go on by what they have.
+            logs.event(logging.ERROR, "control_not_started", error=str(error))
+            await self._end()
+        except Exception:  # noqa: BLE001
+            # A fault of ours must not leave the service without anybody who starts it again.
+            logs.LOGGER.exception("control_watch_failed")
+            await self._end()
+        status = 0 if self._process is None else await self._process.wait()
+        await self._end()
+        return status
+
     async def _spawn(self) -> None:
+        self._is_ready = False
         ours, theirs = socket.socketpair()
         descriptors = [held.fileno() for held in self._sockets]
         with contextlib.ExitStack() as undo, theirs:
@@ -122,7 +140,7 @@ class ServiceBeside:
         listener, private = descriptors
         self._tell(StartControl(self._settings, listener, private, self._copy))
 
-    async def _ready(self) -> None:
+    async def _first_word(self) -> ControlReady:
         try:
             async with asyncio.timeout(CONTROL_START_S):
                 line = await self._reader.readline()
@@ -134,9 +152,14 @@ class ServiceBeside:
         if isinstance(message, Failed):
             raise ConfigurationError(message.reason)
         assert isinstance(message, ControlReady), "what a rules service says"
+        return message
+
+    def _told(self, message: ControlReady) -> None:
         assert self._process is not None, "it has said something"
+        self._is_ready = True
         logs.event(logging.INFO, "control_started", pid=self._process.pid, control=self._url)
-        lines = [f"{'control':<8} {self._url}"] if not self.restarts else []
+        lines = [] if self._announced else [f"{'control':<8} {self._url}"]
+        self._announced = True
         if message.token is not None:
             lines.append(f"{'token':<8} {message.token} (of the first admin; it is shown this once)")
         with contextlib.suppress(OSError):

@@ -58,6 +58,9 @@ class WorkingCopy:
                 await self._poll()
             except (ConfigurationError, ControlError, OSError) as error:
                 self._say(str(error))
+            except Exception as error:  # noqa: BLE001
+                # A fault of ours with one content must not end the watch: the next edit may well be taken.
+                self._say(f"internal error: {error!r}")
 
     async def _poll(self) -> None:
         content = await asyncio.to_thread(self._read)

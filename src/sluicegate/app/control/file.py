@@ -59,6 +59,9 @@ class OwningFile:
                 # The database is away: the content counts as unseen, so that the next poll tries again.
                 self._judged = b""
                 self._say(str(error))
+            except Exception as error:  # noqa: BLE001
+                # A fault of ours with one content must not end the watch: the next edit may well be taken.
+                self._say(f"internal error: {error!r}")
 
     async def _poll(self) -> None:
         content = await asyncio.to_thread(self._read)

@@ -84,7 +84,6 @@ async def serve_on(
     """
     tls = {} if settings.tls is None else {"control": ListenerTls("control", settings.tls, clock)}
     async with _service(settings, clock) as service, _counters(service, settings, clock):
-        made = await _first_token(service, settings.admin_token)
         background = []
         if settings.rules is not None:
             file = OwningFile(settings.rules, settings.data, service)
@@ -97,6 +96,8 @@ async def serve_on(
             background.append(follower.keep_watching)
         if tls:
             background.append(lambda: keep_tls_fresh(tls))
+        # When nothing is left that may keep it from being shown: a later start makes no other one.
+        made = await _first_token(service, settings.admin_token)
         app = build_app(service, ApiSettings(node_token=settings.node_token), clock)
         over = tls["control"].layer.over if tls else None
         servers = [ControlServer(app, sock, over=over if secure else None) for sock, secure in sockets]

@@ -1,0 +1,78 @@
+"""Rules files that a service watches: what goes wrong with one content does not end the watch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sluicegate.app.control import copy as copy_module
+from sluicegate.app.control import file as file_module
+from sluicegate.app.control.copy import WorkingCopy
+from sluicegate.app.control.file import OwningFile
+from sluicegate.rules.feed import Revisions
+
+
+class Service:
+    """Takes every file but the second, at which it has a fault."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.faults = 0
+
+    async def revisions(self) -> Revisions:
+        return Revisions("a", len(self.taken))
+
+    async def take_file(self, content: bytes, name: str) -> Any:
+        if self.taken and not self.faults:
+            self.faults += 1
+            raise RuntimeError("a fault of ours")
+        self.taken.append(content)
+        return SimpleNamespace(changed=True, version=SimpleNamespace(info=SimpleNamespace(version=len(self.taken))))
+
+    def own_by_file(self, name: str) -> None:
+        """Nobody asks."""
+
+
+async def begun_file(path: Path, service: Any) -> OwningFile:
+    made = OwningFile(path, path.parent, service)
+    await made.take()
+    return made
+
+
+async def begun_copy(path: Path, service: Any) -> WorkingCopy:
+    made = WorkingCopy(path, path.parent, service)
+    await made.begin()
+    return made
+
+
+@pytest.mark.parametrize("begin", [begun_file, begun_copy])
+async def test_a_fault_does_not_end_the_watch(
+    begin: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault while an edit is taken is told, and the next edit is taken."""
+    monkeypatch.setattr(file_module, "COPY_POLL_S", 0.01)
+    monkeypatch.setattr(copy_module, "COPY_POLL_S", 0.01)
+    caplog.set_level("ERROR", "sluicegate")
+    path, service = tmp_path / "rules.yaml", Service()
+    path.write_bytes(b"one")
+    watch = asyncio.create_task((await begin(path, service)).keep_watching())
+    try:
+        async with asyncio.timeout(20):
+            path.write_bytes(b"two")
+            while not service.faults:
+                await asyncio.sleep(0.01)
+            path.write_bytes(b"three")
+            while service.taken[-1] != b"three":
+                assert not watch.done()
+                await asyncio.sleep(0.01)
+    finally:
+        watch.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watch
+    assert "a fault of ours" in caplog.records[0].fields["error"]
