@@ -16,7 +16,7 @@ run: ## Start gateway, decision API and a demo backend (ARGS="--gateway 127.0.0.
 test: ## Run the whole suite (ARGS="tests/app -k edit" for a part; SLUICEGATE_STRICT=1: no skips)
 	@scripts/programs
 	@scripts/install dev
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python scripts/suite $(ARGS)
 
 evidence: ## What a failing store does, a minute for each fault, and a table of it (SECONDS=60)
 	@scripts/programs
