@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -239,3 +240,71 @@ async def test_a_refund_finds_the_node_that_has_the_receipt(
     service.counters.nodes = Nodes(unknown, NodeAnswer("b", 0, error="no answer"))
     with pytest.raises(Unavailable):
         await service.counters.refund(editor, "d1")
+
+
+class SlowNodes(Nodes):
+    """Nodes that answer a change when they are allowed to."""
+
+    def __init__(self, *answers: NodeAnswer) -> None:
+        super().__init__(*answers)
+        self.begun = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def ask(self, operation: str, question: Any) -> Sequence[NodeAnswer]:
+        if operation in ("reset", "refund"):
+            self.begun.set()
+            await self.may_answer.wait()
+        return await super().ask(operation, question)
+
+
+@pytest.mark.parametrize("operation", ["reset", "refund"])
+async def test_no_other_change_waits_for_nodes(
+    service: RulesService, editor: Actor, viewer: Actor, operation: str
+) -> None:
+    """While nodes are asked a pause is made at once; what was wanted is in the audit trail before they are told, what was done after."""
+    nodes = service.counters.nodes = SlowNodes(NodeAnswer("a", 200, {"reset": 1, "refunded": 1}))
+    if operation == "reset":
+        doing = asyncio.create_task(service.counters.change(editor, CounterChange("reset", LOGIN), reason="t1"))
+    else:
+        doing = asyncio.create_task(service.counters.refund(editor, "d1", reason="t1"))
+    await nodes.begun.wait()
+    begun = await last_audit(service, viewer)
+    assert (begun.action, begun.reason) == (f"counters.{operation}.begin", "t1")
+    async with asyncio.timeout(5):
+        await service.pauses.pause(editor, None, until_us=None)
+    assert (await service.revisions()).epoch == 0
+    nodes.may_answer.set()
+    await doing
+    assert (await last_audit(service, viewer)).action == f"counters.{operation}"
+    assert (await service.revisions()).epoch == 1
+
+
+async def test_a_change_is_finished_when_its_caller_goes_away(
+    service: RulesService, editor: Actor, viewer: Actor
+) -> None:
+    """Whoever asked for a change and goes away leaves none that was done and is not in the audit trail."""
+    nodes = service.counters.nodes = SlowNodes(NodeAnswer("a", 200, {"reset": 1}))
+    doing = asyncio.create_task(service.counters.change(editor, CounterChange("reset", LOGIN)))
+    await nodes.begun.wait()
+    doing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await doing
+    nodes.may_answer.set()
+    async with asyncio.timeout(10):
+        while (await service.revisions()).epoch == 0:
+            await asyncio.sleep(0.01)
+    assert (await last_audit(service, viewer)).action == "counters.reset"
+
+
+async def test_a_change_that_nobody_answered(service: RulesService, editor: Actor, viewer: Actor) -> None:
+    """Where nodes fall silent when they are told, the trail says that nobody knows, and nodes drop what they keep beside their store."""
+    nodes = service.counters.nodes = SlowNodes(NodeAnswer("a", 200, {"reset": 1}))
+    doing = asyncio.create_task(service.counters.change(editor, CounterChange("reset", LOGIN)))
+    await nodes.begun.wait()
+    nodes.answers = [NodeAnswer("a", 0, error="no answer in 2 s")]
+    nodes.may_answer.set()
+    with pytest.raises(Unavailable):
+        await doing
+    row = await last_audit(service, viewer)
+    assert (row.action, row.diff) == ("counters.reset", {"error": "no counter was reached: no answer in 2 s"})
+    assert (await service.revisions()).epoch == 1

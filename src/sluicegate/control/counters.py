@@ -1,14 +1,15 @@
 """Counters of the nodes, operated from the rules service: read, granted, reset, refunded, and a request explained.
 
 Where the nodes share a store the service asks it itself, by the rules that nodes decide by. Where they do not, it asks every node that
-lives. A change is audited in the transaction in which it is made, and raises the epoch, at which all nodes drop what they keep of counters beside
-their store.
+lives. A change has two lines in the audit trail: what is wanted, before anybody is told to do it, and what was done. Between them no transaction
+is open, so that no other change waits for nodes. The second one raises the epoch, at which all nodes drop what they keep of counters beside their store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,6 +18,8 @@ from sluicegate.control.ledger import Ledger
 from sluicegate.control.model import Actor, Role
 
 __all__ = ["Asker", "CounterChange", "Counters", "CountersAnswer", "NodeAnswer", "NodeCounters", "Operation", "Reach"]
+
+T = TypeVar("T")
 
 Operation: TypeAlias = Literal["read", "grant", "reset", "refund", "explain"]
 
@@ -87,6 +90,19 @@ _RESOURCE_CHARS: Final = 512
 _OK, _BAD, _UNKNOWN = 200, 400, 404
 
 
+class _Job(NamedTuple):
+    """Who does what to which counters, and why."""
+
+    actor: Actor
+    action: str
+    resource: str
+    reason: str
+
+    def line(self, part: str = "") -> tuple[Actor, Role, str, str]:
+        """What the audit trail is to say of it."""
+        return self.actor, Role.EDITOR, self.action + part, self.resource
+
+
 class Counters:
     """``store``: a way to the store that nodes share; None: there is none. ``nodes``: a way to every node; None: they cannot be asked."""
 
@@ -95,6 +111,7 @@ class Counters:
         self.nodes: Reach | None = None
         self.operations: dict[str, int] = dict.fromkeys(("read", "grant", "reset", "refund", "explain"), 0)
         self._ledger = ledger
+        self._under_way: set[asyncio.Future[Any]] = set()
 
     async def read(self, actor: Actor, question: Question) -> CountersAnswer:
         """How counters stand, at every place. Needs the role viewer."""
@@ -109,23 +126,22 @@ class Counters:
 
         A node that does not answer is told with its error; where none does, Unavailable is raised.
         """
-        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
         operation, resource = wanted.operation, wanted.resource[:_RESOURCE_CHARS]
-        begun = self._ledger.change(actor, Role.EDITOR, f"counters.{operation}", resource, **options)
         which = {name: value for name, value in wanted.question.items() if name != "tokens"}
         asker, before, problem = await self._looked(actor, which)
-        async with begun as change:
-            if problem is not None:
-                raise problem
-            assert asker is not None
-            if validate_only:
-                return before
-            # While the change is written, so that nothing is done that the audit trail does not have.
+        job = _Job(actor, f"counters.{operation}", resource, reason)
+        if problem is not None or validate_only:
+            await self._only_tried(job, problem, validate_only=validate_only)
+            return before
+
+        async def work() -> tuple[CountersAnswer, dict[str, Any]]:
+            assert asker is not None, "who is to be asked was found"
             after = self._told(await self._ask(asker, operation, wanted.question))
-            await change.touch("epoch")
-            change.record(
-                {"wanted": wanted.question, "before": _for_audit(before.nodes), "after": _for_audit(after.nodes)}
-            )
+            return after, {
+                "wanted": wanted.question, "before": _for_audit(before.nodes), "after": _for_audit(after.nodes)
+            }  # fmt: skip
+
+        after = await self._done(job, {"wanted": wanted.question}, work)
         given = (state["given"] for each in after.nodes for state in each.counters)
         return CountersAnswer(after.shared, after.nodes, changed=any(given) or any(each.reset for each in after.nodes))
 
@@ -136,28 +152,72 @@ class Counters:
 
         Raises NotFound where no node that answers knows it, Conflict where nodes cannot be asked.
         """
-        options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
-        begun = self._ledger.change(actor, Role.EDITOR, "counters.refund", f"decision:{decision_id:.64}", **options)
-        asker = None if self.nodes is None else await self.nodes.open({})
-        async with begun as change:
-            if asker is None:
-                raise Conflict(
-                    "receipts are kept by the nodes, and this service cannot ask them: give it their API token"
-                )
-            if validate_only:
-                return {"node": "", "refunded": 0}
-            self.operations["refund"] += 1
-            answers = await asker.ask("refund", {"decision_id": decision_id})
-            found = next((each for each in answers if each.status == _OK), None)
-            if found is None:
-                failed = [each for each in answers if each.status not in (_OK, _UNKNOWN)]
-                if failed:
-                    raise Unavailable(f"{len(failed)} of {len(answers)} nodes did not answer: {failed[0].error}")
-                raise NotFound("receipt", f"{decision_id:.64}")
-            told = {"node": found.node, "refunded": found.answer.get("refunded", 0)}
-            await change.touch("epoch")
-            change.record(told)
+        job = _Job(actor, "counters.refund", f"decision:{decision_id:.64}", reason)
+        problem, asker = None, None
+        try:
+            self._ledger.allow(actor, Role.EDITOR)
+            asker = None if self.nodes is None else await self.nodes.open({})
+        except ControlError as error:
+            problem = error
+        if problem is None and asker is None:
+            problem = Conflict(
+                "receipts are kept by the nodes, and this service cannot ask them: give it their API token"
+            )
+        if problem is not None or validate_only:
+            await self._only_tried(job, problem, validate_only=validate_only)
+            return {"node": "", "refunded": 0}
+
+        async def work() -> tuple[dict[str, Any], dict[str, Any]]:
+            assert asker is not None, "who is to be asked was found"
+            told = await self._refunded(asker, decision_id)
+            return told, told
+
+        return await self._done(job, None, work)
+
+    async def _refunded(self, asker: Asker, decision_id: str) -> dict[str, Any]:
+        self.operations["refund"] += 1
+        answers = await asker.ask("refund", {"decision_id": decision_id})
+        found = next((each for each in answers if each.status == _OK), None)
+        if found is None:
+            failed = [each for each in answers if each.status not in (_OK, _UNKNOWN)]
+            if failed:
+                raise Unavailable(f"{len(failed)} of {len(answers)} nodes did not answer: {failed[0].error}")
+            raise NotFound("receipt", f"{decision_id:.64}")
+        return {"node": found.node, "refunded": found.answer.get("refunded", 0)}
+
+    async def _only_tried(self, job: _Job, problem: ControlError | None, *, validate_only: bool) -> None:
+        """Nothing is to be done; what is refused is audited."""
+        async with self._ledger.change(*job.line(), reason=job.reason, validate_only=validate_only):
+            if problem is not None:
+                raise problem
+
+    async def _done(self, job: _Job, wanted: Any, work: Callable[[], Awaitable[tuple[T, dict[str, Any]]]]) -> T:
+        """Do it, with a line in the audit trail before and one after. ``work`` gives its answer, and what the second line is to say."""
+        async with self._ledger.change(*job.line(".begin"), reason=job.reason) as change:
+            change.record(wanted)
+        # Whoever asked for it may go away; what has begun is finished, and its line written.
+        task = asyncio.ensure_future(self._worked(job, work))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+    async def _worked(self, job: _Job, work: Callable[[], Awaitable[tuple[T, dict[str, Any]]]]) -> T:
+        try:
+            told, diff = await work()
+        except Unavailable as error:
+            # Nobody knows what was done of it.
+            await self._finish(job, {"error": str(error)})
+            raise
+        except ControlError as error:
+            await self._only_tried(job, error, validate_only=False)
+            raise
+        await self._finish(job, diff)
         return told
+
+    async def _finish(self, job: _Job, diff: dict[str, Any]) -> None:
+        async with self._ledger.change(*job.line(), reason=job.reason) as change:
+            await change.touch("epoch")
+            change.record(diff)
 
     async def explain(self, actor: Actor, question: Question) -> dict[str, Any]:
         """Why a request would be decided as it is now: ``{"nodes": [{"node", "error", "explanation"}]}``. Needs the role viewer."""
