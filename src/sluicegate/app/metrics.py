@@ -88,7 +88,8 @@ class Metrics(Collector):
             "Version of the rules in service; of a rule file it counts accepted edits from 1",
             rules.version,
         )
-        yield _gauge("rules_file_ok", "0 while the rule file as it is now is not in service", int(rules.error is None))
+        error = self._status.rules_error
+        yield _gauge("rules_file_ok", "0 while the rule file as it is now is not in service", int(error is None))
         yield _gauge(
             "rules_loaded_timestamp_seconds", "When the rules in service were accepted", rules.loaded_us / US_PER_S
         )

@@ -40,6 +40,11 @@ class Status:
         """Seconds since this object was made, which is when the process was composed."""
         return (self._clock.monotonic_us() - self._started_us) / US_PER_S
 
+    @property
+    def rules_error(self) -> str | None:
+        """Why the rules, as they were given last, are not in service: here, or at the service that watches their file. None: they are."""
+        return self._rules.error or (None if self._feed is None else self._feed.file_error)
+
     def ready(self) -> tuple[bool, dict[str, Any]]:
         """Whether new requests are welcome, and the detail that goes with the answer."""
         rules, feed = self._rules, self._feed
@@ -53,7 +58,7 @@ class Status:
                 "digest": rules.digest,
                 "source": self._source if feed is None or not feed.has_rules else feed.source,
                 "loaded": loaded.replace("+00:00", "Z"),
-                "error": rules.error,
+                "error": self.rules_error,
                 "rejected": rules.rejected,
             },
             **({} if feed is None else {"control": feed.detail()}),

@@ -38,6 +38,8 @@ class Nodes:
     def __init__(self, ledger: Ledger, lists: Lists) -> None:
         self.observers: list[Callable[[NodeReport], None]] = []
         self.sample_per_s = 0.0
+        self.file_error = ""
+        """What nodes are told of the rules file that is watched here; see ``ReportAnswer``."""
         self._ledger = ledger
         self._lists = lists
         self._unwritten: dict[str, tuple[int, str]] = {}
@@ -67,7 +69,7 @@ class Nodes:
                 f"node:{report.node}", actor.auth, actor.source_ip, actor.request_id, Role.NODE, actor.namespaces
             )
             await self._lists.penalise(by, report.penalties)
-        return ReportAnswer(self._ledger.hub.latest, self.sample_per_s)
+        return ReportAnswer(self._ledger.hub.latest, self.sample_per_s, self.file_error)
 
     async def page(self, *, page_size: int, page_token: str = "") -> Page[NodeRow]:
         """In order of their names. ``lag_us`` counts from the first change a node lacks, or from when it was last heard of."""

@@ -223,7 +223,10 @@ class NodeReport(msgspec.Struct, frozen=True):
 
 
 class ReportAnswer(msgspec.Struct, frozen=True):
-    """``sample_per_s``: how many requests the service would like to be told of, per second."""
+    """``sample_per_s``: how many requests the service would like to be told of, per second. ``file_error``: why the rules file that the service
+    watches, as it is now, is not what is in service; "": it is, or there is none.
+    """
 
     revisions: Revisions
     sample_per_s: float = 0.0
+    file_error: str = ""

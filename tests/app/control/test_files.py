@@ -24,6 +24,7 @@ class Service:
     def __init__(self) -> None:
         self.taken: list[bytes] = []
         self.faults = 0
+        self.nodes = SimpleNamespace(file_error="")
 
     async def revisions(self) -> Revisions:
         return Revisions("a", len(self.taken))
@@ -65,8 +66,9 @@ async def test_a_fault_does_not_end_the_watch(
     try:
         async with asyncio.timeout(20):
             path.write_bytes(b"two")
-            while not service.faults:
+            while not service.faults or not service.nodes.file_error:
                 await asyncio.sleep(0.01)
+            assert "a fault of ours" in service.nodes.file_error
             path.write_bytes(b"three")
             while service.taken[-1] != b"three":
                 assert not watch.done()
@@ -75,4 +77,30 @@ async def test_a_fault_does_not_end_the_watch(
         watch.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watch
+    assert service.nodes.file_error == ""
     assert "a fault of ours" in caplog.records[0].fields["error"]
+
+
+@pytest.mark.parametrize("begin", [begun_file, begun_copy])
+async def test_a_file_that_is_gone_for_a_while(
+    begin: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that cannot be read is told of for as long as it is away, also where it comes back as it was."""
+    monkeypatch.setattr(file_module, "COPY_POLL_S", 0.01)
+    monkeypatch.setattr(copy_module, "COPY_POLL_S", 0.01)
+    path, service = tmp_path / "rules.yaml", Service()
+    path.write_bytes(b"one")
+    watch = asyncio.create_task((await begin(path, service)).keep_watching())
+    try:
+        async with asyncio.timeout(20):
+            path.unlink()
+            while not service.nodes.file_error:
+                await asyncio.sleep(0.01)
+            path.write_bytes(b"one")
+            while service.nodes.file_error:
+                await asyncio.sleep(0.01)
+    finally:
+        watch.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watch
+    assert service.taken == [b"one"]

@@ -50,6 +50,11 @@ class Up:
         answer = self.server.client.post(self.server.url("api") + "/v1/check?timeout_ms=5000", json=LOGIN)
         return int(answer.json()["limit"])
 
+    def rules_error(self) -> str | None:
+        """What the server says is wrong with its rules."""
+        ready = self.server.client.get(self.server.url("api") + "/readyz").json()
+        return ready["rules"]["error"]  # type: ignore[no-any-return]
+
     def set_limit(self, token: str, limit: int) -> int:
         """Change it at the service; the version made."""
         found = self.ask("GET", "/v1/rules/login", token)
@@ -123,9 +128,11 @@ def test_the_file_and_the_database_follow_each_other(up: Callable[..., Up]) -> N
     it.edit("version: 1", "version: one")
     until(lambda: [each for each in it.server.events() if each["event"] == "rules_rejected"], "the bad edit is told")
     assert it.limit() == 70
+    until(lambda: "version" in (it.rules_error() or ""), "the node says so")
     it.edit("version: one", "version: 1")
     it.edit("70/minute", "80/minute")
     until(lambda: it.limit() == 80, "the good edit is served")
+    until(lambda: it.rules_error() is None, "the node says nothing any more")
     assert it.ask("GET", "/v1/audit/verify", token).status_code == 200
 
 

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 from sluicegate.app import logs
+from sluicegate.app.control.complaint import Complaint, problems_of
 from sluicegate.app.control.taken import digest_of, edited_since, note, replace_file
 from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.control.errors import ControlError, Invalid
@@ -39,7 +40,7 @@ class WorkingCopy:
         self._pending = ""
         self._version = 0
         """The version that the file is known to say."""
-        self._error = ""
+        self._complaint = Complaint(service)
 
     async def begin(self) -> None:
         """Take what was edited while no service ran, else write what the database has. What is wrong with the file is told."""
@@ -57,16 +58,17 @@ class WorkingCopy:
             try:
                 await self._poll()
             except (ConfigurationError, ControlError, OSError) as error:
-                self._say(str(error))
+                self._complaint.failed(str(error))
             except Exception as error:  # noqa: BLE001
                 # A fault of ours with one content must not end the watch: the next edit may well be taken.
-                self._say(f"internal error: {error!r}")
+                self._complaint.failed(f"internal error: {error!r}")
 
     async def _poll(self) -> None:
         content = await asyncio.to_thread(self._read)
         digest = digest_of(content)
         if digest == self._judged:
             self._pending = ""
+            self._complaint.looked()
             if (await self._service.revisions()).ruleset != self._version:
                 await self._write()
         elif digest != self._pending:
@@ -80,10 +82,11 @@ class WorkingCopy:
             applied = await self._service.take_file(content, self._path.name)
         except Invalid as error:
             self._judged = digest_of(content)
-            self._say("\n".join(str(each) for each in error.problems if each.severity == "error") or str(error))
+            self._complaint.refused(problems_of(error))
             return
         # Only now: where the database was away the next look tries again.
-        self._judged, self._error = digest_of(content), ""
+        self._judged = digest_of(content)
+        self._complaint.accepted()
         self._version = applied.version.info.version
         await asyncio.to_thread(note, self._data, content)
         logs.event(logging.INFO, "rules_accepted", version=self._version, changed=applied.changed)
@@ -92,7 +95,7 @@ class WorkingCopy:
         told = (await self._service.snapshot()).rules
         if told is None or told.version == self._version:
             return
-        if self._version == 0 and self._error == "" and not await self._differs(told.digest):
+        if self._version == 0 and not self._complaint.error and not await self._differs(told.digest):
             self._version = told.version
             return
         content = (_HEAD + yaml_of(told.document)).encode()
@@ -101,7 +104,8 @@ class WorkingCopy:
             return
         await asyncio.to_thread(replace_file, self._path.resolve(), content)
         await asyncio.to_thread(note, self._data, content)
-        self._judged, self._version, self._error = digest_of(content), told.version, ""
+        self._judged, self._version = digest_of(content), told.version
+        self._complaint.accepted()
         logs.event(logging.INFO, "rules_written", version=told.version, file=str(self._path))
 
     async def _differs(self, digest: str) -> bool:
@@ -111,9 +115,3 @@ class WorkingCopy:
 
     def _read(self) -> bytes:
         return read_file(self._path, RULES_BYTES_MAX, "rules file")
-
-    def _say(self, error: str) -> None:
-        """Once, not at every look."""
-        if error != self._error:
-            self._error = error
-            logs.event(logging.ERROR, "rules_rejected", error=error)

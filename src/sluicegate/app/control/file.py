@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 from sluicegate.app import logs
+from sluicegate.app.control.complaint import Complaint, problems_of
 from sluicegate.app.control.copy import COPY_POLL_S
 from sluicegate.app.control.taken import note
 from sluicegate.bounds import RULES_BYTES_MAX
@@ -32,7 +33,7 @@ class OwningFile:
         self._service = service
         self._judged = b""
         self._pending = b""
-        self._error = ""
+        self._complaint = Complaint(service)
 
     async def take(self) -> None:
         """Make the service's rules those of the file, now. Raises ConfigurationError, RulesInvalid for bad rules."""
@@ -54,20 +55,21 @@ class OwningFile:
             try:
                 await self._poll()
             except ConfigurationError as error:
-                self._say(str(error))
+                self._complaint.failed(str(error))
             except ControlError as error:
                 # The database is away: the content counts as unseen, so that the next poll tries again.
                 self._judged = b""
-                self._say(str(error))
+                self._complaint.failed(str(error))
             except Exception as error:  # noqa: BLE001
                 # A fault of ours with one content must not end the watch: the next edit may well be taken.
-                self._say(f"internal error: {error!r}")
+                self._complaint.refused(f"internal error: {error!r}")
 
     async def _poll(self) -> None:
         content = await asyncio.to_thread(self._read)
         digest = _digest(content)
         if digest == self._judged:
             self._pending = b""
+            self._complaint.looked()
             return
         if digest != self._pending:
             self._pending = digest
@@ -76,20 +78,14 @@ class OwningFile:
         try:
             applied = await self._service.take_file(content, self._path.name)
         except Invalid as error:
-            self._say("\n".join(str(each) for each in error.problems if each.severity == "error") or str(error))
+            self._complaint.refused(problems_of(error))
             return
-        self._error = ""
+        self._complaint.accepted()
         await asyncio.to_thread(note, self._data, content)
         logs.event(logging.INFO, "rules_accepted", version=applied.version.info.version, changed=applied.changed)
 
     def _read(self) -> bytes:
         return read_file(self._path, RULES_BYTES_MAX, "rules file")
-
-    def _say(self, error: str) -> None:
-        """Once, not at every poll."""
-        if error != self._error:
-            self._error = error
-            logs.event(logging.ERROR, "rules_rejected", error=error)
 
 
 def _digest(content: bytes) -> bytes:

@@ -84,6 +84,8 @@ class FeedNode:
         self.listeners: dict[str, str] = {}
         self.on_epoch: Callable[[], None] = _nothing
         self.kept_error: str | None = None
+        self.file_error: str | None = None
+        """Why the rules file that the service watches, as it is now, is not what is in service."""
         self.lists = lists
         self.subjects = subjects
         self._clock = clock
@@ -342,6 +344,7 @@ class FeedNode:
                 await asyncio.sleep(_AT_ONCE_S / 2)
             else:
                 reports.answered(report, answer)
+                self.file_error = answer.file_error or None
                 self.hear(answer.revisions)
 
     async def _listen(self) -> None:
