@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.bounds import LIST_DUE_SPARE
+from sluicegate.bounds import LIST_DUE_SPARE, PENALTY_FORGETS_MAX
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.errors import ConfigurationError, InvalidRequest
 from sluicegate.limiter import lists as lists_module
@@ -340,6 +340,25 @@ def test_what_has_ended_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     lists.remove(("block", "user", "eve"))
     lists.replace([])
     assert not lists.active
+
+
+def test_a_penalty_does_not_wait_for_all_that_has_ended() -> None:
+    """A request that earns a penalty pays for a few entries that have ended, not for a whole feed; penalties alone still forget what has."""
+    clock = ManualClock()
+    lists = Lists(clock)
+    end_us = clock.now_us() + HOUR_US
+    lists.replace(ListEntry("block", "ip", f"10.0.{number >> 8}.{number & 255}", end_us) for number in range(1_000))
+    clock.advance(HOUR_US + 120 * US_PER_S)
+    sizes = []
+    for number in range(20):
+        entry = ListEntry("block", "user", f"u{number}", clock.now_us() + US_PER_S)
+        assert lists.penalize(entry)
+        sizes.append(len(lists))
+    assert sizes[0] == 1_001 - PENALTY_FORGETS_MAX
+    assert sizes[-1] == 20
+    clock.advance(125 * US_PER_S)
+    assert lists.penalize(ListEntry("block", "user", "eve"))
+    assert len(lists) == 1
 
 
 def test_an_entry_that_is_put_again_and_again_leaves_no_notes_behind() -> None:

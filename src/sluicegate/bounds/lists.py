@@ -12,6 +12,7 @@ __all__ = [
     "LIST_VALUE_CHARS_MAX",
     "PENALTIES_UNTOLD_MAX",
     "PENALTY_CLIENTS_MAX",
+    "PENALTY_FORGETS_MAX",
     "SUBJECTS_IN_NODE_MAX",
     "SUBJECT_FACTOR_PART_MAX",
 ]
@@ -30,6 +31,10 @@ LIST_RECORDS_MAX: Final = 4_096
 # Notes of entries to be looked at when they end, beyond twice the number of entries. An entry that is put again with another end
 # leaves its old note behind; above this the notes are written anew.
 LIST_DUE_SPARE: Final = 1_024
+
+# Entries that have ended, of each kind and length of prefix, that are forgotten when a penalty is given: a request waits for it. More than
+# one penalty adds, so that lists that only penalties change do not grow.
+PENALTY_FORGETS_MAX: Final = 64
 
 # The longest a blocked client is told to wait: a day. An entry may be taken off before it ends, and whoever was told a month
 # would not notice.

@@ -39,9 +39,15 @@ class Due(Generic[T]):
         found.append(item)
         self.notes += 1
 
-    def take(self, now_us: int) -> Iterator[T]:
-        """The items of the minutes that are over; their notes are gone."""
+    def take(self, now_us: int, at_most: int | None = None) -> Iterator[T]:
+        """The items of the minutes that are over, ``at_most`` of them (None: all); their notes are gone."""
+        left = self.notes if at_most is None else at_most
         while self._order and (self._order[0] + 1) * _SLICE_US <= now_us:
-            found = self._slices.pop(heappop(self._order))
-            self.notes -= len(found)
-            yield from found
+            found = self._slices[self._order[0]]
+            while found:
+                if left <= 0:
+                    return
+                left -= 1
+                self.notes -= 1
+                yield found.pop()
+            del self._slices[heappop(self._order)]

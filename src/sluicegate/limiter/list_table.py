@@ -89,9 +89,9 @@ class _Group(Generic[K]):
                 if expires_us is not None:
                     self.due.add(expires_us, each)
 
-    def prune(self, now_us: int) -> None:
+    def prune(self, now_us: int, at_most: int | None) -> None:
         entries = self.entries
-        for key in self.due.take(now_us):
+        for key in self.due.take(now_us, at_most):
             expires_us, _ = entries.get(key) or (None, "")
             if expires_us is not None and expires_us <= now_us:
                 del entries[key]
@@ -162,12 +162,12 @@ class ListTable:
         named = self._names.get(kind)
         return None if named is None else named.entries.get(at)
 
-    def prune(self, now_us: int) -> None:
-        """Forget what ended in the minutes that are over."""
+    def prune(self, now_us: int, at_most: int | None = None) -> None:
+        """Forget what ended in the minutes that are over, ``at_most`` entries of each kind and length (None: all)."""
         for group in self._blocks.values():
-            group.prune(now_us)
+            group.prune(now_us, at_most)
         for named in self._names.values():
-            named.prune(now_us)
+            named.prune(now_us, at_most)
         self._arrange()
 
     def _arrange(self) -> None:

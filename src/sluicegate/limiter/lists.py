@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sluicegate.bounds import LIST_ENTRIES_MAX, LIST_VALUE_CHARS_MAX
+from sluicegate.bounds import LIST_ENTRIES_MAX, LIST_VALUE_CHARS_MAX, PENALTY_FORGETS_MAX
 from sluicegate.clock import Clock
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.due import Due
@@ -123,7 +123,8 @@ class Lists(FedTable[_Both, ListEntry, ListKey]):
         """Put an entry of this process's own on a list, unless one that lasts longer is there; whether there was room."""
         place, record = place_of(entry.key), self._record(entry)
         with self._lock:
-            self._prune()
+            # A request waits for this, and a million entries may have ended at once.
+            self._forget_ended(self._clock.now_us(), PENALTY_FORGETS_MAX)
             table = self._state.of(place.list)
             known = table.get(place.at, place.kind)
             if known is not None and _outlasts(known[0], record[0]):
@@ -197,10 +198,10 @@ class Lists(FedTable[_Both, ListEntry, ListKey]):
             raise InvalidRequest("source", f"want at most {LIST_VALUE_CHARS_MAX} characters, got {source!r:.64}")
         return self._records[expires_us, source]
 
-    def _forget_ended(self, now_us: int) -> None:
-        self._state.allow.prune(now_us)
-        self._state.block.prune(now_us)
-        for place in self._own_due.take(now_us):
+    def _forget_ended(self, now_us: int, at_most: int | None = None) -> None:
+        self._state.allow.prune(now_us, at_most)
+        self._state.block.prune(now_us, at_most)
+        for place in self._own_due.take(now_us, at_most):
             expires_us, _ = self._own.get(place, (None, ""))
             if expires_us is not None and expires_us <= now_us:
                 del self._own[place]
