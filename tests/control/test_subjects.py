@@ -66,6 +66,7 @@ async def test_factors(service, editor, factor, parts):
         ("user:1", {"factor": {"numerator": 1, "denominator": 0}}, "/factor"),
         ("user:1", {"factor": 2, "until_us": 5}, "/until_us"),
         ("user:1", {"factor": 2, "until_us": 2**70}, "/until_us"),
+        ("user:1", {"tier": "paid", "until_us": 2**62}, "/until_us"),
         ("user:1", {"factor": 2, "rules": "api"}, "/rules"),
         ("user:1", {"factor": 2, "rules": ["api", "apy"]}, "/rules/1"),
         ("user:1", {"factor": 2, "note": 5}, "/note"),

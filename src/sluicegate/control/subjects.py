@@ -76,6 +76,8 @@ class Subjects:
     ) -> SubjectRow:
         """``value``: ``{tier?, factor?: "10x" | number | {numerator, denominator}, until_us?, rules?, note?}``, at least one of tier and factor.
 
+        ``until_us`` is the end of the factor and refused without one: a tier stays until another is set.
+
         ``expect``: the revision of the subject; None: whatever is there. A tier and rules that are not in service are refused.
         """
         options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
@@ -178,6 +180,8 @@ def _read(subject: str, value: Any, now_us: int, revision: int) -> SubjectRow:
         raise Invalid([Fault("neither a tier nor a factor: nothing would differ")])
     if until_us is not None and (type(until_us) is not int or not now_us < until_us < 2**63):
         raise Invalid([Fault(f"until_us: {shown(until_us)} is not a time ahead", "/until_us")])
+    if until_us is not None and factor == 1:
+        raise Invalid([Fault("until_us: it is a factor that ends, and there is none; a tier stays", "/until_us")])
     if not isinstance(rules, list) or len(rules) > RULES_MAX or not all(isinstance(name, str) for name in rules):
         raise Invalid([Fault("rules: expected a list of names of rules", "/rules")])
     note = check_text("note", value.get("note") or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from sluicegate.cli.remote.connect import Session, changing, connected, limited
 from sluicegate.cli.remote.paths import subject_path
 from sluicegate.cli.remote.render import pairs, table, told, when
 from sluicegate.cli.remote.rules import seen, tag
-from sluicegate.cli.remote.times import End, EndType
+from sluicegate.cli.remote.times import End, EndOrNeverType
 from sluicegate.clock import SystemClock
 
 __all__ = ["subjects"]
@@ -48,16 +49,16 @@ async def _show_subjects(session: Session, subject: str | None, prefix: str, lim
 
 @subjects.command("set")
 @click.argument("subject")
-@option("tier", metavar="NAME", help="Its tier, one that the rules declare.")
-@option("factor", metavar="FACTOR", help="What its limits are multiplied by, such as 10x or 0.5.")
+@option("tier", metavar="NAME", help='Its tier, one that the rules declare; "" for none.')
+@option("factor", metavar="FACTOR", help="What its limits are multiplied by, such as 10x or 0.5; 1x for none.")
 @option(
     "until",
-    type=EndType(),
+    type=EndOrNeverType(),
     metavar="WHEN",
-    help="When it ends: a span such as 3d, or a time such as 2026-12-04T18:00:00Z. Left out: never.",
+    help="When the factor ends: a span such as 3d, a time such as 2026-12-04T18:00:00Z, or never. A tier does not end.",
 )
-@option("rule", multiple=True, metavar="NAME", help="The rules it is about; may be repeated. Left out: all.")
-@option("note", metavar="TEXT", default="", help="What people should know of it.")
+@option("rule", multiple=True, metavar="NAME", help='The rules it is about; may be repeated; "" for all.')
+@option("note", metavar="TEXT", help="What people should know of it.")
 @seen
 @changing
 @connected()
@@ -68,28 +69,33 @@ async def _set_subject(
     factor: str | None,
     until: End | None,
     rule: tuple[str, ...],
-    note: str,
+    note: str | None,
     if_match: str | None,
 ) -> int:
-    """Set the tier of a subject, or a factor of its limits, in place of what was set for it."""
-    if tier is None and factor is None:
-        raise click.UsageError("give --tier, or --factor, or both")
+    """Set the tier of a subject, or a factor of its limits. What is not named stays as it is."""
+    named: dict[str, Any] = {"tier": tier, "factor": factor, "note": note}
+    if rule:
+        named["rules"] = [name for name in rule if name]
+    named = {name: value for name, value in named.items() if value is not None}
+    if not named and until is None:
+        raise click.UsageError("give --tier, --factor, --until, --rule or --note")
     path = subject_path(subject)
-    body: dict[str, Any] = {"rules": list(rule), "note": note}
-    if tier is not None:
-        body["tier"] = tier
-    if factor is not None:
-        body["factor"] = factor
+    found = await session.found(path)
+    before = None if found is None else found.data
+    now_us = SystemClock().now_us()
+    body = {**_kept(before, now_us), **named}
     if until is not None:
-        body["until_us"] = until.moment_us(SystemClock().now_us())
-    if if_match is None:
-        found = await session.found(path)
-        match = "" if found is None else found.etag
-    else:
-        match = await tag(session, path, if_match)
+        body["until_us"] = until.moment_us(now_us)
+    if _is_plain(body.get("factor")):
+        if until is not None:
+            raise click.UsageError("--until: it is a factor that ends, and there is none: give --factor; a tier stays")
+        body.pop("until_us", None)
+    if body.get("tier") == "":
+        body["tier"] = None
+    match = ("" if found is None else found.etag) if if_match is None else await tag(session, path, if_match)
     answer = await session.change("PUT", path, body=body, match=match)
-    row = _told(answer.data)
-    session.done(answer.data, f"{subject}: tier {told(row['tier'])}, limits {row['limits']}, until {row['until']}")
+    was = "" if before is None else f" (before: {_sentence(before, now_us)})"
+    session.done(answer.data, f"{subject}: {_sentence(answer.data, now_us)}{was}")
     return 0
 
 
@@ -106,12 +112,49 @@ async def _remove_subject(session: Session, subject: str, if_match: str | None) 
     return 0
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
+def _kept(row: dict[str, Any] | None, now_us: int) -> dict[str, Any]:
+    """What stays of a subject where nothing else is said: all but a factor that has ended."""
+    if row is None:
+        return {}
+    made = {name: row[name] for name in ("tier", "rules", "note")}
+    if not _has_ended(row, now_us):
+        made["factor"] = {"numerator": row["factor_numerator"], "denominator": row["factor_denominator"]}
+        made["until_us"] = row["until_us"]
+    return made
+
+
+def _is_plain(factor: Any) -> bool:
+    """Whether a factor, as it is sent, is none. What cannot be read is left to the service to refuse."""
+    if isinstance(factor, dict):
+        return bool(factor["numerator"] == factor["denominator"])
+    return factor is None or re.fullmatch(r"0*1(\.0*)?x?", factor, re.ASCII) is not None
+
+
+def _has_ended(row: dict[str, Any], now_us: int) -> bool:
+    return row["until_us"] is not None and row["until_us"] <= now_us
+
+
+def _limits(row: dict[str, Any], now_us: int) -> str:
     factor = row["factor_numerator"] / row["factor_denominator"]
+    if factor == 1:
+        return "as in the rules"
+    return f"{factor:g} times{', ended' if _has_ended(row, now_us) else ''}"
+
+
+def _sentence(row: dict[str, Any], now_us: int) -> str:
+    """Tier and limits, and which of them ends when."""
+    tier = "no tier" if row["tier"] is None else f"tier {told(row['tier'])}"
+    ends = "" if row["until_us"] is None else f" until {when(row['until_us'])}"
+    rules = f" in {told(row['rules'])}" if row["rules"] else ""
+    note = f"; note: {told(row['note'])}" if row["note"] else ""
+    return f"{tier}; limits {_limits(row, now_us)}{ends}{rules}{note}"
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "subject": row["subject"],
         "tier": row["tier"],
-        "limits": "as in the rules" if factor == 1 else f"{factor:g} times",
+        "limits": _limits(row, SystemClock().now_us()),
         "until": when(row["until_us"]),
         "rules": row["rules"] or "all",
         "note": row["note"],

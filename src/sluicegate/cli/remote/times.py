@@ -13,7 +13,7 @@ import click
 from sluicegate.clock import US_PER_S
 from sluicegate.rules.notation import NotationError, parse_span
 
-__all__ = ["End", "EndType", "ShareType", "StepType"]
+__all__ = ["End", "EndOrNeverType", "EndType", "ShareType", "StepType"]
 
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?", re.ASCII)
 _LETTER: Final = re.compile(r"\d{4}-", re.ASCII)
@@ -22,7 +22,7 @@ _SHARE: Final = re.compile(r"(\d{1,3}(?:\.\d{1,2})?)%", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """When something ends: at a time, or a span from when the service hears of it. One of both is set."""
+    """When something ends: at a time, or a span from when the service hears of it. One of both is set; neither: never."""
 
     at_us: int | None = None
     after_us: int | None = None
@@ -68,6 +68,13 @@ class EndType(click.ParamType):  # type: ignore[type-arg]  # not generic in all 
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return round(moment.timestamp()) * US_PER_S
+
+
+class EndOrNeverType(EndType):
+    """An end, or ``never``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> End:
+        return End() if value == "never" else super().convert(value, param, ctx)
 
 
 class ShareType(click.ParamType):  # type: ignore[type-arg]  # not generic in all releases we accept

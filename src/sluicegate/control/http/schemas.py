@@ -163,7 +163,10 @@ _SUBJECT: Final[Schema] = {
         _object({"numerator": _FACTOR_PART, "denominator": _FACTOR_PART}, "numerator", "denominator"),
         {"type": "null"},
     ),
-    "until_us": _any(_WHOLE, {"type": "null"}),
+    "until_us": {
+        **_any(_WHOLE, {"type": "null"}),
+        "description": "When the factor ends, refused without one; a tier does not end.",
+    },
     "rules": _any({"type": "array", "items": {"type": "string", "maxLength": LIST_VALUE_CHARS_MAX}}, {"type": "null"}),
     "note": _any(_TEXT, {"type": "null"}),
 }
