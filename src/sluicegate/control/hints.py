@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -146,6 +147,13 @@ class _PostgresHints(_Listener):
         super().__init__(random)
         self._url = url
         _asyncpg()
+        try:
+            urlsplit(url).port  # noqa: B018 - it is read when it is asked for
+        except ValueError:
+            # The reason would quote what stands in the port's place, which is half a password where that was not escaped.
+            raise ConfigurationError(
+                "--control-push: the port of the PostgreSQL is no number; write / and @ in a password as %2F and %40"
+            ) from None
 
     async def _listen_once(self) -> None:
         lost = asyncio.Event()

@@ -131,6 +131,25 @@ def test_two_processes_with_one_directory(kept, again, fill):
     assert [each.revision for each in other.lists.read()] == [6]
 
 
+@pytest.mark.parametrize("what", ["open", "flock"])
+def test_where_there_can_be_no_lock(kept, again, monkeypatch, what):
+    """Where nothing can be written what was kept is read all the same; a file system without locks takes what is told."""
+    kept.write_rules(SNAPSHOT)
+    kept.close()
+
+    def refuses(*_args, **_more):
+        raise OSError(errno.EROFS if what == "open" else errno.ENOLCK, "it does not do that")
+
+    other = again()
+    monkeypatch.setattr(kept_module.os if what == "open" else kept_module.fcntl, what, refuses)
+    other.open()
+    monkeypatch.undo()
+    assert other.read_rules() == SNAPSHOT
+    newer = Snapshot(Revisions("a", 4), RulesDocument(4, "c", DOCUMENT))
+    other.write_rules(newer)
+    assert other.read_rules() == newer
+
+
 def test_what_was_half_written_is_removed(kept, again, place_of_lists):
     """What a process that was killed had half written does not stay; what another one may be writing does."""
     left = place_of_lists.with_name("lists.4711")

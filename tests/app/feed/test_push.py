@@ -126,12 +126,16 @@ async def test_what_postgresql_tells(new_database, make_control, until):
 
 
 def test_what_can_be_listened_to():
-    """Other URLs are refused with what is possible, and a bad one of Redis without its password."""
+    """Other URLs are refused with what is possible, and a bad one of Redis or PostgreSQL without its password."""
     with pytest.raises(ConfigurationError, match="want postgresql"):
         hints_from("kafka://somewhere", "default", Random(1))
     with pytest.raises(ConfigurationError) as raised:
         hints_from("redis://user:secret@/x", "default", Random(1))
     assert "secret" not in str(raised.value)
+    with pytest.raises(ConfigurationError, match="the port of the PostgreSQL") as raised:
+        hints_from("postgresql://user:sec/ret@somewhere/x", "default", Random(1))
+    assert "sec/" not in str(raised.value)
+    assert raised.value.__cause__ is None
 
 
 def test_pauses_between_attempts():

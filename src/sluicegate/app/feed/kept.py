@@ -62,7 +62,7 @@ class Kept:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Make the directory, and take its lock where no other process has it. Raises OSError."""
+        """Make the directory, and take its lock where no other process has it. Raises OSError where there can be no directory."""
         for directory in (self.directory.parent, self.directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._may_write:
@@ -109,15 +109,21 @@ class Kept:
             self._lock = None
 
     def _take_lock(self) -> bool:
-        """Whether this process is the one that writes. The lock's file stays: another process may hold it open already."""
+        """Whether this process is the one that writes. The lock's file stays: another process may hold it open already.
+
+        True as well where there can be no lock: where that is because nothing can be written, the writing says so.
+        """
         if self._lock is not None:
             return True
-        lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError:
+            return True
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             os.close(lock)
-            return False
+            return not isinstance(error, BlockingIOError)
         self._lock = lock
         return True
 
@@ -128,7 +134,8 @@ class Kept:
         """Remove what processes left half written that were killed; the one that may write here is this one."""
         for left in self.directory.iterdir():
             if left.suffix[1:].isdecimal():
-                left.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    left.unlink()
 
 
 class KeptTable(Generic[C]):

@@ -1,8 +1,8 @@
 """What a node says of itself to its rules service.
 
 Counts, refused clients and penalties are kept until a report with them was answered. An answer that is lost on its way makes them be told
-twice: a count at the service may be too high after a fault of the network, and is never too low. Samples are not kept: those of a report that was not
-answered are lost, and the next are as good.
+twice: a count at the service may be too high after a fault of the network, and is too low only by what a process that ends had not told
+yet. Samples are not kept: those of a report that was not answered are lost, and the next are as good.
 """
 
 from __future__ import annotations
