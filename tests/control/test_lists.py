@@ -10,6 +10,7 @@ from sluicegate.bounds import IMPORTS_AT_ONCE_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.control import deltas, list_import
 from sluicegate.control.errors import Conflict, Invalid, NotAllowed, NotFound
+from sluicegate.control.penalties import Givable
 from sluicegate.rules.feed import ListEntry
 
 
@@ -384,13 +385,14 @@ async def test_penalties_come_onto_the_block_list(service, editor, node, viewer,
         ListEntry("block", "ip", "::/1", now_us + 9, "penalty:login"),
         ListEntry("block", "ip", "::ffff:0.0.0.0/97", now_us + 9, "penalty:login"),
     ]
-    assert await service.lists.penalise(node, given) == 1
-    assert await service.lists.penalise(node, given) == 0
+    login = {"login": Givable(frozenset({"ip"}), 60 * US_PER_S)}
+    assert await service.lists.penalise(node, given, login) == 1
+    assert await service.lists.penalise(node, given, login) == 0
     assert await entries(service) == [("ip", "192.0.2.1", "hand"), ("ip", "192.0.2.2", "penalty:login")]
     rows = (await service.audit.page(viewer, page_size=1)).items
     assert (rows[0].action, rows[0].actor, rows[0].diff[0]["value"]) == ("list.penalty", "gateway", "192.0.2.2")
     with pytest.raises(NotAllowed):
-        await service.lists.penalise(editor, given)
+        await service.lists.penalise(editor, given, login)
 
 
 async def test_who_may_not_import_does_not_wait(service, editor, viewer):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from dataclasses import replace
 
 import asyncpg
 import msgspec
@@ -10,8 +11,8 @@ from sqlalchemy import text
 
 from sluicegate.clock import US_PER_S
 from sluicegate.control import database
-from sluicegate.control.errors import Invalid, NotAllowed, NotFound, PreconditionFailed, Unavailable
-from sluicegate.control.model import ABSENT
+from sluicegate.control.errors import Conflict, Invalid, NotAllowed, NotFound, PreconditionFailed, Unavailable
+from sluicegate.control.model import ABSENT, UP_AUTH, Role
 from sluicegate.control.service import RulesService
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.document import load_document
@@ -207,10 +208,96 @@ async def test_nodes_and_their_lag(service, editor, node, clock, open_service):
     assert len((await service.nodes.page(page_size=9)).items) == 2
 
 
+PENALISING = {
+    "version": 1,
+    "rules": [
+        {"name": "api", "per": "ip", "quota": "1/minute", "penalty": {"after": "3 refusals/1m", "block": "15m"}},
+        {"name": "plain", "per": "user", "quota": "1/minute"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "value", "ends_s", "counts"),
+    [
+        ("penalty:api", "ip", "192.0.2.9", 15 * 60 + 60, True),
+        ("penalty:api", "ip", "192.0.2.9", 15 * 60 + 61, False),
+        ("penalty:api", "user", "8123", 60, False),
+        ("penalty:plain", "user", "8123", 60, False),
+        ("penalty:none", "ip", "192.0.2.9", 60, False),
+    ],
+    ids=["as the rule says", "too long", "of a kind that is not counted", "of a rule without", "of no rule"],
+)
+async def test_only_what_a_rule_can_give_is_a_penalty(
+    service, editor, node, clock, source, kind, value, ends_s, counts
+):
+    """A penalty counts for a rule in service that has one, for a minute more than it says at most, and for a kind of client that it counts."""
+    await service.rulesets.put_ruleset(editor, PENALISING, expect=0)
+    entry = ListEntry("block", kind, value, clock.now_us() + ends_s * US_PER_S, source)
+    await service.nodes.report(node, report("n1", Revisions(), penalties=[entry]))
+    assert len((await service.lists.page("block", page_size=9)).items) == counts
+
+
+async def test_a_penalty_of_a_rule_on_trial_counts(service, editor, node, clock):
+    """What only the candidate of a canary can give is taken while it runs."""
+    await service.rulesets.put_ruleset(editor, {"version": 1, "rules": [PENALISING["rules"][1]]}, expect=0)
+    await service.rollouts.create(editor, {"kind": "canary", "document": PENALISING, "basis_points": 100})
+    entry = ListEntry("block", "ip", "192.0.2.9", clock.now_us() + US_PER_S, "penalty:api")
+    await service.nodes.report(node, report("n1", Revisions(), penalties=[entry]))
+    assert len((await service.lists.page("block", page_size=9)).items) == 1
+
+
+async def test_the_name_of_a_node_is_that_of_its_token(service, admin, open_service, clock):
+    """While a node lives nobody reports under its name with another token, in no process; a token that is revoked holds no name."""
+    texts = [(await service.tokens.create(admin, name, Role.NODE))[1] for name in ("first", "second")]
+    first, second = [await service.tokens.verify(text, source_ip="192.0.2.1") for text in texts]
+    await service.nodes.report(first, report("n1", Revisions()))
+    with pytest.raises(Conflict, match="another token"):
+        await service.nodes.report(second, report("n1", Revisions()))
+    await service.nodes.flush()
+    other = await open_service()
+    with pytest.raises(Conflict, match="another token"):
+        await other.nodes.report(second, report("n1", Revisions()))
+    await service.nodes.report(replace(second, auth=UP_AUTH), report("n2", Revisions()))
+    with pytest.raises(Conflict):
+        await service.nodes.report(second, report("n2", Revisions()))
+    clock.advance(61 * US_PER_S)
+    await other.nodes.report(second, report("n1", Revisions()))
+    await other.nodes.flush()
+    with pytest.raises(Conflict):
+        await service.nodes.report(first, report("n1", Revisions()))
+    await service.tokens.revoke(admin, int(second.auth.removeprefix("token:")))
+    await service.nodes.report(first, report("n1", Revisions()))
+
+
+async def test_a_token_of_one_node(service, admin):
+    """A token that is made for a node reports as this one and its workers only; only a token of the role node can be."""
+    row, text = await service.tokens.create(admin, "gw", Role.NODE, node="gw-7")
+    assert row.node == "gw-7"
+    bound = await service.tokens.verify(text)
+    for name in ("gw-7", "gw-7-0", "gw-7-11"):
+        await service.nodes.report(bound, report(name, Revisions()))
+    for name in ("gw-8", "gw", "gw-7-", "gw-7-x", "gw-70"):
+        with pytest.raises(NotAllowed, match="gw-7"):
+            await service.nodes.report(bound, report(name, Revisions()))
+    with pytest.raises(Invalid, match="node"):
+        await service.tokens.create(admin, "ed", Role.EDITOR, node="gw-7")
+
+
+async def test_where_a_report_came_from_is_what_the_service_saw(service, node):
+    """Address and token stand beside a report, whatever it says of them itself, also when it was written down."""
+    claims = msgspec.json.encode(report("n1", Revisions()))[:-1] + b',"source_ip":"203.0.113.1","auth":"node-token"}'
+    brought = replace(node, source_ip="192.0.2.1")
+    await service.nodes.report(brought, msgspec.json.decode(claims, type=NodeReport))
+    (row,) = (await service.nodes.page(page_size=9)).items
+    assert (row.source_ip, row.auth, row.report) == ("192.0.2.1", node.auth, report("n1", Revisions()))
+
+
 async def test_what_a_node_may_report(service, editor, node, clock, viewer):
     """Only a node reports; observers get all of it, penalties come onto the block list in the node's name, a report has a bound."""
     seen: list[NodeReport] = []
     service.nodes.observers.append(seen.append)
+    await service.rulesets.put_ruleset(editor, PENALISING, expect=0)
     ends_us = clock.now_us() + US_PER_S
     given = report("n1", Revisions(), penalties=[ListEntry("block", "ip", "192.0.2.1", ends_us, "penalty:api")])
     with pytest.raises(NotAllowed):

@@ -37,6 +37,8 @@ __all__ = [
     "IMPORT_STEP_ROWS_MAX",
     "IMPORT_STEP_ROWS_MIN",
     "IMPORT_STEP_US",
+    "LIST_IPV4_PREFIX_MIN",
+    "LIST_IPV6_PREFIX_MIN",
     "LOGIN_NOTE_ADDRESSES_MAX",
     "LOGIN_NOTE_S",
     "NODES_ASKED_AT_ONCE",
@@ -47,12 +49,14 @@ __all__ = [
     "NODE_COUNT_MAX",
     "NODE_FORGOTTEN_S",
     "NODE_LIVES_S",
+    "NODE_NAME_HELD_S",
     "NODE_REPORT_BYTES_MAX",
     "PAGE_SIZE_MAX",
     "PAGE_TOKEN_CHARS_MAX",
     "PAUSES_MAX",
     "PENALTY_IPV4_PREFIX_MIN",
     "PENALTY_IPV6_PREFIX_MIN",
+    "PENALTY_SLACK_S",
     "POLL_WAIT_S_MAX",
     "PUSH_TIMEOUT_S",
     "REPORT_BODY_BYTES_MAX",
@@ -147,6 +151,17 @@ LOGIN_NOTE_ADDRESSES_MAX: Final = 20
 # Bits of the largest network that a penalty of a node may block. Clients that are counted by larger ones are no clients.
 PENALTY_IPV4_PREFIX_MIN: Final = 16
 PENALTY_IPV6_PREFIX_MIN: Final = 32
+
+# Seconds that a reported penalty may last longer than its rule says: clocks differ.
+PENALTY_SLACK_S: Final = 60
+
+# Bits of the largest network that an entry of a list may hold without being forced: one that is larger is nearly always a slip, and
+# blocks a country, or lets one in.
+LIST_IPV4_PREFIX_MIN: Final = 8
+LIST_IPV6_PREFIX_MIN: Final = 16
+
+# Seconds after its last report for which the name of a node belongs to the token that it reported with: a dozen reports.
+NODE_NAME_HELD_S: Final = 60
 
 # Nodes that are known, and bytes of what is kept of a report. The oldest are forgotten, and those not heard of for a week (seconds):
 # a node that is started again often has another name.

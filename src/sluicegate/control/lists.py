@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
-from typing import Any, Final, Literal, NoReturn, get_args
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
+from typing import Any, Literal, NoReturn, get_args
 
 from sqlalchemy import Row, and_, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,11 +15,9 @@ from sluicegate.bounds import (
     IMPORTS_AT_ONCE_MAX,
     LIST_ENTRIES_MAX,
     PENALTIES_IN_REPORT_MAX,
-    PENALTY_BLOCK_DAYS_MAX,
     PENALTY_IPV4_PREFIX_MIN,
     PENALTY_IPV6_PREFIX_MIN,
 )
-from sluicegate.clock import US_PER_S
 from sluicegate.control import schema
 from sluicegate.control.deltas import delta, prune
 from sluicegate.control.edits import check_expected
@@ -38,6 +36,7 @@ from sluicegate.control.list_steps import Job, in_steps
 from sluicegate.control.list_values import key_of
 from sluicegate.control.model import Actor, Expect, ImportResult, ListRow, Page, Role
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
+from sluicegate.control.penalties import Givable
 from sluicegate.control.room import Room
 from sluicegate.rules.feed import ListChanges, ListEntry, ListKey, ListKind, ListName
 
@@ -45,11 +44,7 @@ __all__ = ["Lists"]
 
 _TABLE = schema.list_entries
 _LIVE = _TABLE.c.deleted == 0
-
-
-_DAY_US: Final = 86_400 * US_PER_S
-_PENALTY_US_MAX: Final = (PENALTY_BLOCK_DAYS_MAX + 1) * _DAY_US
-"""A day more than a rule may say, for clocks that differ."""
+_PENALTY = "penalty:"
 
 
 class Lists:
@@ -143,21 +138,24 @@ class Lists:
             change.record({"before": None if before is None else _told(before), "after": _told(row)})
         return row
 
-    async def penalise(self, actor: Actor, entries: list[ListEntry]) -> int:
+    async def penalise(self, actor: Actor, entries: list[ListEntry], givable: Mapping[str, Givable]) -> int:
         """Block clients that a node says have earned it, unless they are blocked for as long already; how many that were.
 
-        Who reports needs the role node. Entries that ended, or are none that a rule can give, are left out, and those for which the lists
-        have no room: a node that is not itself any more blocks no half of the world, and nobody for good.
+        Who reports needs the role node. Entries that ended, or are none that a rule of ``givable`` (by name) can give, are left out, and
+        those for which the lists have no room: a node that is not itself any more blocks no half of the world, and nobody for good.
         """
         told = entries[:PENALTIES_IN_REPORT_MAX]
-        given = [entry for entry in told if entry.list == "block" and entry.source.startswith("penalty:")]
+        given = [(entry, _right(entry, givable)) for entry in told]
         rows: list[ListRow] = []
-        if not given:
+        self._ledger.allow(actor, Role.NODE)
+        if not any(right for _, right in given):
             return 0
         async with self._ledger.change(actor, Role.NODE, "list.penalty", "block") as change:
-            for entry in given:
+            for entry, right in given:
+                if right is None:
+                    continue
                 key, ends_us = key_of(*entry.key), entry.expires_us
-                if ends_us is None or not 0 < ends_us - change.now_us <= _PENALTY_US_MAX or _is_wide(key):
+                if ends_us is None or not 0 < ends_us - change.now_us <= right.block_us or _is_wide(key):
                     continue
                 before = await self._row(change.connection, key)
                 if before is not None and (before.expires_us is None or before.expires_us >= ends_us):
@@ -314,6 +312,14 @@ async def _nothing() -> AsyncIterator[bytes]:
     none: tuple[bytes, ...] = ()
     for chunk in none:
         yield chunk
+
+
+def _right(entry: ListEntry, givable: Mapping[str, Givable]) -> Givable | None:
+    """What the rule that an entry names can give; None where it cannot give this one."""
+    if entry.list != "block" or not entry.source.startswith(_PENALTY):
+        return None
+    found = givable.get(entry.source.removeprefix(_PENALTY))
+    return found if found is not None and entry.kind in found.kinds else None
 
 
 def _is_wide(key: ListKey) -> bool:

@@ -18,6 +18,7 @@ __all__ = [
     "DEFAULT_NAMESPACE",
     "IDENTITY",
     "TIERS",
+    "UP_AUTH",
     "Actor",
     "Applied",
     "AuditRow",
@@ -40,6 +41,9 @@ __all__ = [
 T = TypeVar("T")
 
 DEFAULT_NAMESPACE: Final = "default"
+
+UP_AUTH: Final = "node-token"
+"""``Actor.auth`` of the nodes that were started with the service, whose token stands in no database."""
 
 Expect: TypeAlias = int | None
 """The revision a caller has seen: a number; ``ANY``: whatever it is, if it exists; ``ABSENT``: it must not exist; None: it did not say."""
@@ -74,7 +78,8 @@ _RANKS: Final = {Role.VIEWER: 1, Role.EDITOR: 2, Role.ADMIN: 3}
 class Actor:
     """Who asks. ``name``: that of the token, or ``file:NAME``, ``system:NAME``; ``auth``: how that is known (``token:ID``, ``local``).
 
-    ``source_ip`` and ``request_id`` are "" where there are none. ``namespaces`` None: all.
+    ``source_ip`` and ``request_id`` are "" where there are none. ``namespaces`` None: all. ``node``: the only node that it may report as,
+    "": any.
     """
 
     name: str
@@ -83,6 +88,7 @@ class Actor:
     request_id: str = ""
     role: Role = Role.VIEWER
     namespaces: frozenset[str] | None = None
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ class Version:
         for rule in self.document["rules"]:
             if rule["name"] == name:
                 return rule, self.revisions[name]
-        raise NotFound("rule", name)
+        raise NotFound("rule", name, self.revisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +217,7 @@ class PauseRow:
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A token without its secret, which is nowhere. ``namespaces`` None: all. Times None: never."""
+    """A token without its secret, which is nowhere. ``namespaces`` None: all. Times None: never. ``node`` None: of no certain node."""
 
     id: int
     name: str
@@ -221,6 +227,7 @@ class TokenRow:
     expires_us: int | None
     revoked_us: int | None
     last_used_us: int | None
+    node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +265,17 @@ class AuditVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node's last report and when it came. ``lag_us``: how long it has not decided by the newest revisions; 0: it does."""
+    """A node's last report and when it came. ``lag_us``: how long it has not decided by the newest revisions; 0: it does.
+
+    ``source_ip``: the address that the report came from, "" for a Unix socket; ``auth``: by which token, as in ``Actor``. Both are what
+    the service saw, whatever the report says.
+    """
 
     report: NodeReport
     last_seen_us: int
     lag_us: int
+    source_ip: str = ""
+    auth: str = ""
 
 
 class Publisher(Protocol):

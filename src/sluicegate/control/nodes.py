@@ -8,14 +8,23 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import delete, or_, select, text
 
-from sluicegate.bounds import NODE_COUNT_MAX, NODE_FORGOTTEN_S, NODE_REPORT_BYTES_MAX, NODES_FLUSH_S, NODES_MAX
+from sluicegate.bounds import (
+    NODE_COUNT_MAX,
+    NODE_FORGOTTEN_S,
+    NODE_NAME_HELD_S,
+    NODE_REPORT_BYTES_MAX,
+    NODES_FLUSH_S,
+    NODES_MAX,
+)
 from sluicegate.clock import US_PER_S
 from sluicegate.control import schema
-from sluicegate.control.errors import Fault, Invalid, NotFound
+from sluicegate.control.errors import Conflict, Fault, Invalid, NotAllowed, NotFound
 from sluicegate.control.ledger import Ledger
 from sluicegate.control.lists import Lists
-from sluicegate.control.model import Actor, NodeRow, Page, Role
+from sluicegate.control.model import UP_AUTH, Actor, NodeRow, Page, Role
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
+from sluicegate.control.penalties import Penalties
+from sluicegate.control.tokens import is_valid
 from sluicegate.rules.feed import NodeReport, ReportAnswer
 
 __all__ = ["Nodes"]
@@ -27,6 +36,14 @@ _PUT: Final = text(
     "INSERT INTO nodes (node, last_seen_us, report) VALUES (:node, :at, :report) "
     "ON CONFLICT (node) DO UPDATE SET last_seen_us = excluded.last_seen_us, report = excluded.report"
 )
+_HELD_US: Final = NODE_NAME_HELD_S * US_PER_S
+
+
+class _Kept(NodeReport, frozen=True):
+    """A report as it is written down, with what the service itself saw of who brought it."""
+
+    source_ip: str = ""
+    auth: str = ""
 
 
 class Nodes:
@@ -35,22 +52,29 @@ class Nodes:
     ``observers`` are called with every report, in this process, and must not raise. ``sample_per_s``: how many requests each node is asked to tell of.
     """
 
-    def __init__(self, ledger: Ledger, lists: Lists) -> None:
+    def __init__(self, ledger: Ledger, lists: Lists, penalties: Penalties) -> None:
         self.observers: list[Callable[[NodeReport], None]] = []
         self.sample_per_s = 0.0
         self.file_error = ""
         """What nodes are told of the rules file that is watched here; see ``ReportAnswer``."""
         self._ledger = ledger
         self._lists = lists
+        self._penalties = penalties
+        self._holders: dict[str, tuple[str, int]] = {}
+        """Of each name the token that it was reported with last here, and when."""
         self._unwritten: dict[str, tuple[int, str]] = {}
         self._written_us: int | None = None
 
     async def report(self, actor: Actor, report: NodeReport) -> ReportAnswer:
-        """Take a report; the clients it has penalised are on the block list when this returns. Needs the role node."""
+        """Take a report; the clients it has penalised are on the block list when this returns. Needs the role node.
+
+        Raises NotAllowed where the token is that of another node, and Conflict where the name was reported with another token, which is
+        still valid, in the last ``NODE_NAME_HELD_S``.
+        """
         self._ledger.allow(actor, Role.NODE)
         check_text("node", report.node, _NAME_CHARS_MAX, least=1)
         _check_counts(report)
-        kept = msgspec.json.encode(_kept(report)).decode()
+        kept = msgspec.json.encode(_kept(report, actor)).decode()
         if len(kept) > NODE_REPORT_BYTES_MAX:
             raise Invalid(
                 [
@@ -59,6 +83,7 @@ class Nodes:
                     )
                 ]
             )
+        await self._check_name(actor, report.node)
         if report.node not in self._unwritten and len(self._unwritten) >= NODES_MAX:
             await self.flush()
         self._unwritten[report.node] = (self._ledger.clock.now_us(), kept)
@@ -68,7 +93,7 @@ class Nodes:
             by = Actor(
                 f"node:{report.node}", actor.auth, actor.source_ip, actor.request_id, Role.NODE, actor.namespaces
             )
-            await self._lists.penalise(by, report.penalties)
+            await self._lists.penalise(by, report.penalties, await self._penalties.givable())
         return ReportAnswer(self._ledger.hub.latest, self.sample_per_s, self.file_error)
 
     async def page(self, *, page_size: int, page_token: str = "") -> Page[NodeRow]:
@@ -94,6 +119,7 @@ class Nodes:
             change.record()
         if not validate_only:
             self._unwritten.pop(node, None)
+            self._holders.pop(node, None)
 
     async def sweep(self) -> None:
         """Write down what came in, if it is time to."""
@@ -121,8 +147,40 @@ class Nodes:
             raise
 
     def _made(self, row: Any) -> NodeRow:
-        report = msgspec.json.decode(row.report, type=NodeReport)
-        return NodeRow(report, row.last_seen_us, self._ledger.hub.behind_us(report.applied))
+        kept = msgspec.json.decode(row.report, type=_Kept)
+        report = NodeReport(*[getattr(kept, field) for field in NodeReport.__struct_fields__])
+        return NodeRow(report, row.last_seen_us, self._ledger.hub.behind_us(report.applied), kept.source_ip, kept.auth)
+
+    async def _check_name(self, actor: Actor, node: str) -> None:
+        """Raises where a node of this name may not report with this token."""
+        base, _, worker = node.rpartition("-")
+        if actor.node not in ("", node) and not (actor.node == base and worker.isdecimal()):
+            raise NotAllowed(f"this token is that of the node {actor.node!r}, not of {node!r}")
+        if actor.auth != UP_AUTH:
+            holder, at_us = self._holders.get(node, ("", 0))
+            if holder != actor.auth or self._ledger.clock.now_us() - at_us > _HELD_US:
+                await self._check_holder(actor, node)
+        if node not in self._holders and len(self._holders) >= NODES_MAX:
+            # What is forgotten here is written down there.
+            await self.flush()
+            self._holders.clear()
+        self._holders[node] = (actor.auth, self._ledger.clock.now_us())
+
+    async def _check_holder(self, actor: Actor, node: str) -> None:
+        """Raises Conflict where the name is that of a node which lives, and has another token; other processes may have heard of it."""
+        held_us = self._ledger.clock.now_us() - _HELD_US
+        holder, at_us = self._holders.get(node, ("", 0))
+        async with self._ledger.database.read() as connection:
+            row = (await connection.execute(select(_TABLE).where(_TABLE.c.node == node))).one_or_none()
+            if row is not None and row.last_seen_us > at_us:
+                holder, at_us = msgspec.json.decode(row.report, type=_Kept).auth, row.last_seen_us
+            if holder in ("", actor.auth) or at_us < held_us:
+                return
+            if holder == UP_AUTH or await is_valid(connection, holder, self._ledger.clock.now_us()):
+                raise Conflict(
+                    f"a node {node!r} reported with another token in the last {NODE_NAME_HELD_S} s; give this one a name of its own, "
+                    "or revoke that token"
+                )
 
 
 def _check_counts(report: NodeReport) -> None:
@@ -136,6 +194,8 @@ def _check_counts(report: NodeReport) -> None:
             raise Invalid([Fault(f"{field}: must be in 0..{NODE_COUNT_MAX}, got {count}")])
 
 
-def _kept(report: NodeReport) -> NodeReport:
+def _kept(report: NodeReport, actor: Actor) -> _Kept:
     """A report without what others keep or nobody needs later."""
-    return msgspec.structs.replace(report, samples=[], penalties=[], would_refuse=[], rules={})
+    told = msgspec.structs.replace(report, samples=[], penalties=[], would_refuse=[], rules={})
+    fields = {name: getattr(told, name) for name in NodeReport.__struct_fields__}
+    return _Kept(**fields, source_ip=actor.source_ip, auth=actor.auth)

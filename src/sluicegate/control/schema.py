@@ -60,7 +60,9 @@ rollouts = _table(
     "#id kind #base_version candidate digest salt #basis_points #before_basis_points nodes steps guard state #created_us #updated_us "
     "actor reason report",
 )
-tokens = _table("tokens", "id", "#id name hash role namespaces* #created_us #expires_us* #revoked_us* #last_used_us*")
+tokens = _table(
+    "tokens", "id", "#id name hash role namespaces* #created_us #expires_us* #revoked_us* #last_used_us* node*"
+)
 audit = _table(
     "audit",
     "id",

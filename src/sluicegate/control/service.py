@@ -27,6 +27,7 @@ from sluicegate.control.lists import Lists
 from sluicegate.control.model import DEFAULT_NAMESPACE, Actor, Applied, Publisher, Role
 from sluicegate.control.nodes import Nodes
 from sluicegate.control.pauses import Pauses, pauses_in
+from sluicegate.control.penalties import Penalties
 from sluicegate.control.rollouts import Rollouts
 from sluicegate.control.rulesets import Rulesets, told
 from sluicegate.control.running import candidate_of
@@ -64,7 +65,7 @@ class RulesService:
         self.counters = Counters(self.ledger)
         self.tokens = Tokens(self.ledger)
         self.audit = Audit(self.ledger)
-        self.nodes = Nodes(self.ledger, self.lists)
+        self.nodes = Nodes(self.ledger, self.lists, Penalties(self.snapshot))
         self.nodes.observers.append(self.rollouts.observe)
         self.whatif = WhatIf(self.ledger, self.rulesets, self.nodes, clock)
         chores = [self.pauses.sweep, self.lists.sweep, self.tokens.sweep, self.nodes.sweep, self.rollouts.tick]

@@ -16,7 +16,14 @@ from typing import Any, Final
 from sqlalchemy import Row, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sluicegate.bounds import LOGIN_NOTE_ADDRESSES_MAX, LOGIN_NOTE_S, TOKEN_BYTES_MAX, TOKEN_CHARS_MIN, TOKENS_MAX
+from sluicegate.bounds import (
+    LOGIN_NOTE_ADDRESSES_MAX,
+    LOGIN_NOTE_S,
+    NODE_NAME_CHARS_MAX,
+    TOKEN_BYTES_MAX,
+    TOKEN_CHARS_MIN,
+    TOKENS_MAX,
+)
 from sluicegate.clock import US_PER_S
 from sluicegate.control import schema
 from sluicegate.control.errors import Conflict, Fault, Invalid, NotAuthenticated, NotFound, Unavailable
@@ -25,10 +32,11 @@ from sluicegate.control.model import Actor, Page, Role, TokenRow
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["Tokens"]
+__all__ = ["Tokens", "is_valid"]
 
 _TABLE = schema.tokens
 _PREFIX: Final = "sgt_"
+_AUTH: Final = "token:"
 _SECRET_BYTES: Final = 32
 _NO_HASH: Final = "0" * 64
 _SETUP: Final = Actor("system:setup", "local", role=Role.ADMIN)
@@ -53,10 +61,14 @@ class Tokens:
         *,
         namespaces: list[str] | None = None,
         expires_us: int | None = None,
+        node: str | None = None,
         reason: str = "",
         validate_only: bool = False,
     ) -> tuple[TokenRow, str]:
-        """The token and its text, which is not kept. ``namespaces`` None: all."""
+        """The token and its text, which is not kept. ``namespaces`` None: all.
+
+        ``node``: the only node, with its workers ``NODE-NUMBER``, that may report with it, for the role node only; None: any.
+        """
         text = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
         async with self._ledger.change(actor, Role.ADMIN, "token.create", f"token:{name}", **options) as change:
@@ -67,10 +79,13 @@ class Tokens:
                 check_text("namespaces", one, 128, least=1)
             if expires_us is not None and not change.now_us < expires_us < 2**63:
                 raise Invalid([Fault(f"expires_us: {expires_us} is not ahead", "/expires_us")])
-            row = await _insert(change.connection, name, Role(role), text, change.now_us, namespaces, expires_us)
-            change.record(
-                {"role": row.role, "namespaces": namespaces, "expires_us": expires_us}, resource=f"token:{row.id}"
-            )
+            if node is not None:
+                check_text("node", node, NODE_NAME_CHARS_MAX, least=1)
+                if role is not Role.NODE:
+                    raise Invalid([Fault(f"node: a token of the role {role} reports as no node", "/node")])
+            row = await _insert(change.connection, name, Role(role), text, change.now_us, namespaces, expires_us, node)
+            told = {"role": row.role, "namespaces": namespaces, "expires_us": expires_us}
+            change.record(told if node is None else {**told, "node": node}, resource=f"token:{row.id}")
         return row, text
 
     async def get(self, actor: Actor, token: int) -> TokenRow:
@@ -125,7 +140,7 @@ class Tokens:
         self._used[row.id] = now_us
         made = _made(row)
         namespaces = None if made.namespaces is None else frozenset(made.namespaces)
-        return Actor(made.name, f"token:{made.id}", source_ip, request_id, made.role, namespaces)
+        return Actor(made.name, _auth(made.id), source_ip, request_id, made.role, namespaces, made.node or "")
 
     async def bootstrap(self, text: str | None = None) -> str | None:
         """The first token of an admin, where there is none that is valid; its text, to be shown once, where it was made here.
@@ -186,6 +201,19 @@ class Tokens:
             self._refused += attempts
 
 
+async def is_valid(connection: AsyncConnection, auth: str, now_us: int) -> bool:
+    """Whether the token of an actor (``Actor.auth``) is neither revoked nor over; False for what is the word of no token."""
+    number = auth.removeprefix(_AUTH)
+    if not auth.startswith(_AUTH) or not number.isdecimal():
+        return False
+    found = select(_TABLE.c.id).where(_TABLE.c.id == int(number), _lives(now_us))
+    return (await connection.execute(found)).first() is not None
+
+
+def _auth(token: int) -> str:
+    return f"{_AUTH}{token}"
+
+
 def _lives(now_us: int) -> Any:
     return and_(_TABLE.c.revoked_us.is_(None), or_(_TABLE.c.expires_us.is_(None), _TABLE.c.expires_us > now_us))
 
@@ -202,6 +230,7 @@ async def _insert(
     now_us: int,
     namespaces: list[str] | None,
     expires_us: int | None,
+    node: str | None = None,
 ) -> TokenRow:
     held = (await connection.execute(select(func.count()).where(_lives(now_us)))).scalar_one()
     if held >= TOKENS_MAX:
@@ -215,6 +244,7 @@ async def _insert(
         "namespaces": None if namespaces is None else json.dumps(namespaces),
         "created_us": now_us,
         "expires_us": expires_us,
+        "node": node,
     }
     return _made((await connection.execute(_TABLE.insert().returning(_TABLE), values)).one())
 
@@ -231,5 +261,13 @@ async def _row(connection: AsyncConnection, token: int) -> Row[Any]:
 def _made(row: Row[Any]) -> TokenRow:
     namespaces = None if row.namespaces is None else tuple(json.loads(row.namespaces))
     return TokenRow(
-        row.id, row.name, Role(row.role), namespaces, row.created_us, row.expires_us, row.revoked_us, row.last_used_us
+        row.id,
+        row.name,
+        Role(row.role),
+        namespaces,
+        row.created_us,
+        row.expires_us,
+        row.revoked_us,
+        row.last_used_us,
+        row.node,
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +14,17 @@ import httpx
 import pytest
 
 from sluicegate.app.control.node_api import NodeApi
+from sluicegate.app.control.settings import ControlSettings
 from sluicegate.clock import ManualClock, SystemClock
 from sluicegate.control.counters import CounterChange
-from sluicegate.control.model import Actor, Role
+from sluicegate.control.errors import Unavailable
+from sluicegate.control.model import UP_AUTH, Actor, Role
 from sluicegate.control.service import RulesService
 from sluicegate.control.shared_counters import SharedCounters
 from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address, open_listener
+from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.document import load_document
 from sluicegate.rules.feed import NodeReport, Revisions
@@ -26,7 +32,7 @@ from sluicegate.stores.urls import open_store
 
 EDITOR = Actor("eve", "token:1", role=Role.EDITOR)
 ADMIN = Actor("ann", "token:2", role=Role.ADMIN)
-NODE = Actor("nodes", "token:3", role=Role.NODE)
+NODE = Actor("nodes", "token:3", "127.0.0.1", role=Role.NODE)
 DOCUMENT = {
     "version": 1,
     "rules": [{"name": "login", "per": ["user"], "quota": "5/hour", "algorithm": "fixed_window"}],
@@ -69,9 +75,9 @@ async def start_node() -> AsyncIterator[Callable[..., Any]]:
         await limiter.aclose()
 
 
-async def report(service: RulesService, node: str, url: str) -> None:
+async def report(service: RulesService, node: str, url: str, actor: Actor = NODE) -> None:
     listeners = {"api": url} if url else {}
-    await service.nodes.report(NODE, NodeReport(node, 0, "1", Revisions(), listeners=listeners))
+    await service.nodes.report(actor, NodeReport(node, 0, "1", Revisions(), listeners=listeners))
 
 
 async def decide(url: str, cost: int = 1) -> int:
@@ -141,15 +147,15 @@ async def test_what_a_node_does_wrong_is_told(service: RulesService, answer: Any
     """Whatever a node answers, the others are asked, and the reason stands beside its name."""
 
     def respond(request: httpx.Request) -> httpx.Response:
-        if request.url.host == "good":
+        if request.url.host == "127.0.0.2":
             return httpx.Response(200, stream=httpx.ByteStream(b'{"counters":[]}'))
         if isinstance(answer, Exception):
             raise answer
         status, content = answer
         return httpx.Response(status, stream=httpx.ByteStream(content))
 
-    await report(service, "bad", "http://bad:1")
-    await report(service, "good", "http://good:1")
+    await report(service, "bad", "http://127.0.0.1:1")
+    await report(service, "good", "http://127.0.0.2:1")
     api = NodeApi(service.nodes, SystemClock(), TOKEN, transport=httpx.MockTransport(respond))
     try:
         bad, good = await (await api.open(LOGIN)).ask("read", LOGIN)
@@ -164,10 +170,83 @@ async def test_a_node_that_is_gone_is_not_asked(tmp_path: Path) -> None:
     clock = ManualClock()
     service = await RulesService.open(f"sqlite:///{tmp_path / 'control.db'}", clock, watched=False)
     async with service:
-        await report(service, "gone", "http://gone:1")
+        await report(service, "gone", "http://127.0.0.1:1")
         clock.advance(31_000_000)
         api = NodeApi(
             service.nodes, clock, TOKEN, transport=httpx.MockTransport(lambda _: httpx.Response(200, json={}))
         )
         assert await (await api.open(LOGIN)).ask("read", LOGIN) == []
         await api.close()
+
+
+def _from(source: str, auth: str = "token:3") -> Actor:
+    return replace(NODE, source_ip=source, auth=auth)
+
+
+@pytest.mark.parametrize(
+    ("url", "actor", "asked"),
+    [
+        ("http://192.0.2.1:8081", _from("192.0.2.1"), "http://192.0.2.1:8081/v1/counters/read"),
+        ("http://192.0.2.2:8081", _from("192.0.2.1"), None),
+        ("http://192.0.2.2:8081/steal?x=", _from("192.0.2.2"), "http://192.0.2.2:8081/v1/counters/read"),
+        ("http://a@192.0.2.2:8081", _from("192.0.2.2"), "http://192.0.2.2:8081/v1/counters/read"),
+        ("http://[::ffff:192.0.2.1]:8081", _from("192.0.2.1"), "http://192.0.2.1:8081/v1/counters/read"),
+        ("https://[2001:db8::1]:8081", _from("2001:db8::1"), "https://[2001:db8::1]:8081/v1/counters/read"),
+        ("http://127.0.0.1:8081", _from("127.0.0.9"), "http://127.0.0.1:8081/v1/counters/read"),
+        ("http://localhost:8081", _from("127.0.0.1"), "http://127.0.0.1:8081/v1/counters/read"),
+        ("http://127.0.0.1:8081", _from("192.0.2.1"), None),
+        ("http://169.254.169.254", _from("127.0.0.1"), None),
+        ("http://10.1.2.3:8081", _from("192.0.2.1"), "http://10.1.2.3:8081/v1/counters/read"),
+        ("http://127.0.0.1:8081", _from(""), None),
+        ("http://127.0.0.1:8081", _from("", UP_AUTH), "http://127.0.0.1:8081/v1/counters/read"),
+        ("http://192.0.2.1:8081", _from("", UP_AUTH), None),
+        ("http://[::]:8081", _from("", UP_AUTH), None),
+    ],
+)
+async def test_a_node_is_asked_where_its_reports_come_from(
+    service: RulesService, url: str, actor: Actor, asked: str | None
+) -> None:
+    """The API token of all nodes goes where the report came from, or where the operator says that nodes are, and to no other address."""
+    seen: list[str] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        seen.append(str(request.url))
+        return httpx.Response(200, stream=httpx.ByteStream(b'{"counters":[]}'))
+
+    await report(service, "one", url, actor)
+    allow = [ipaddress.ip_network("10.1.0.0/16")]
+    api = NodeApi(service.nodes, SystemClock(), TOKEN, allow=allow, transport=httpx.MockTransport(respond))
+    try:
+        (answer,) = await (await api.open(LOGIN)).ask("read", LOGIN)
+    finally:
+        await api.close()
+    assert seen == ([] if asked is None else [asked])
+    assert bool(answer.error) == (asked is None)
+
+
+async def test_a_stolen_token_of_a_node_gets_no_api_token(service: RulesService) -> None:
+    """What listens at an address that was only reported hears nothing, and the answer says why."""
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(1_000))
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        await report(service, "thief", f"http://127.0.0.1:{port}", _from("192.0.2.66"))
+        api = NodeApi(service.nodes, SystemClock(), TOKEN)
+        service.counters.nodes = api
+        try:
+            with pytest.raises(Unavailable, match="cannot be asked"):
+                await service.counters.read(EDITOR, LOGIN)
+        finally:
+            await api.close()
+    assert heard == []
+
+
+def test_a_network_that_is_none_is_refused_at_the_start() -> None:
+    """--node-api-allow with host bits or words is an error that names it."""
+    with pytest.raises(ConfigurationError, match=r"--node-api-allow.*10\.0\.0\.1/8"):
+        ControlSettings(node_api_allow=("10.0.0.1/8",))

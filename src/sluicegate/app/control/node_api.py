@@ -1,10 +1,18 @@
-"""The way to the counters of nodes that share no store: every node that lives is asked at the address that it reports."""
+"""The way to the counters of nodes that share no store: every node that lives is asked at the address that it reports.
+
+A report is the word of whoever holds a token of a node, and the question carries the API token of all nodes. So a node is asked only
+where its reports come from, or where the operator says that nodes are: a stolen token of a node neither yields the API token nor aims
+the requests of the service at others.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import httpx
 import msgspec
@@ -12,7 +20,7 @@ import msgspec
 from sluicegate.bounds import NODE_ANSWER_BYTES_MAX, NODE_ASK_S, NODE_LIVES_S, NODES_ASKED_AT_ONCE, PAGE_SIZE_MAX
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.control.counters import Asker, NodeAnswer, Operation, Question
-from sluicegate.control.model import NodeRow
+from sluicegate.control.model import UP_AUTH, NodeRow
 from sluicegate.control.nodes import Nodes
 
 __all__ = ["NodeApi"]
@@ -24,20 +32,47 @@ _PATHS: Final[dict[Operation, str]] = {
     "refund": "/v1/refund",
     "explain": "/v1/explain",
 }
-_EVERYWHERE: Final = frozenset(("0.0.0.0", "::", ""))  # noqa: S104 -- compared with, not bound
 _OK: Final = 200
+
+Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class _NotAsked(Exception):
+    """The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a node is asked: at an address, under the name that it gave."""
+
+    url: httpx.URL
+    name: str
+
+    def at(self, address: Ip, path: str) -> httpx.URL:
+        return self.url.copy_with(host=str(address), path=path)
 
 
 class NodeApi:
     """A ``Reach``. ``token``: the API token of the nodes, which all have in common.
 
     A node lives that reported in the last ``NODE_LIVES_S``. It must listen at an address of its own: at one that means all of a machine's
-    it cannot be found.
+    it cannot be found. It is asked at the address that its last report came from (with loopback all of loopback), a node that was started with the
+    service at any of this machine, and every node at an address of ``allow``; elsewhere it is not, and the answer says so. Where reports
+    come through a proxy, or over a Unix socket, ``allow`` must say where nodes are. A name is looked up once, and the address asked is the one that
+    was judged. Certificates are verified.
     """
 
     def __init__(
-        self, nodes: Nodes, clock: Clock, token: str, *, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        nodes: Nodes,
+        clock: Clock,
+        token: str,
+        *,
+        allow: Sequence[Network] = (),
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        self._allow = tuple(allow)
         self._nodes = nodes
         self._clock = clock
         self._room = asyncio.Semaphore(NODES_ASKED_AT_ONCE)
@@ -67,14 +102,12 @@ class NodeApi:
 
     async def _answer(self, row: NodeRow, operation: Operation, body: bytes) -> NodeAnswer:
         node = row.report.node
-        url = row.report.listeners.get("api", "")
-        problem = _unreachable(url)
-        if problem:
-            return NodeAnswer(node, 0, error=problem)
         try:
+            place = _place(row.report.listeners.get("api", ""))
             async with self._room, asyncio.timeout(NODE_ASK_S):
-                status, data = await self._post(url + _PATHS[operation], body)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, msgspec.DecodeError, ValueError) as error:
+                address = await self._address(row, place)
+                status, data = await self._post(place, address, _PATHS[operation], body)
+        except (_NotAsked, httpx.HTTPError, httpx.InvalidURL, OSError, msgspec.DecodeError, ValueError) as error:
             what = f"no answer in {NODE_ASK_S:g} s" if isinstance(error, TimeoutError) else str(error)
             return NodeAnswer(node, 0, error=what or type(error).__name__)
         if status == _OK:
@@ -83,8 +116,36 @@ class NodeApi:
         pointer = str(errors[0].get("pointer", "")).removeprefix("#")
         return NodeAnswer(node, status, error=str(data.get("detail", f"it answered {status}")), pointer=pointer)
 
-    async def _post(self, url: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        async with self._client.stream("POST", url, content=body) as response:
+    async def _address(self, row: NodeRow, place: _Place) -> Ip:
+        """The address to ask a node at. Raises _NotAsked, and OSError for a name that is not known."""
+        found = [_ip(place.name)]
+        if found == [None]:
+            looked_up = await asyncio.get_running_loop().getaddrinfo(place.name, None, type=socket.SOCK_STREAM)
+            found = [_ip(str(sockaddr[0])) for *_, sockaddr in looked_up]
+        for address in found:
+            if address is not None and self._may_ask(row, address):
+                return address
+        heard = row.source_ip or "a Unix socket"
+        raise _NotAsked(
+            f"its API listens at {place.url}, and its reports come from {heard}: it cannot be asked, unless --node-api-allow holds that address"
+        )
+
+    def _may_ask(self, row: NodeRow, address: Ip) -> bool:
+        if address.is_unspecified:
+            return False
+        if any(address in network for network in self._allow):
+            return True
+        if row.auth == UP_AUTH:
+            return address.is_loopback or _is_of_this_machine(address)
+        source = _ip(row.source_ip)
+        return source is not None and (address == source or (address.is_loopback and source.is_loopback))
+
+    async def _post(self, place: _Place, address: Ip, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        headers = {"Host": place.url.netloc.decode("ascii")}
+        # The certificate is that of the name, whatever its address.
+        more = {"sni_hostname": place.name}
+        url = place.at(address, path)
+        async with self._client.stream("POST", url, content=body, headers=headers, extensions=more) as response:
             content = b""
             async for piece in response.aiter_raw():
                 content += piece
@@ -107,16 +168,37 @@ class _Asker:
         return await asyncio.gather(*[self._answer(row, operation, body) for row in self._rows])
 
 
-def _unreachable(url: str) -> str:
-    """Why a node cannot be asked there; "" where it can."""
+def _place(url: str) -> _Place:
+    """Where a listener is, of which nothing but scheme, host and port is taken. Raises _NotAsked where nobody can be asked there."""
     if not url:
-        return "it reports no API listener"
+        raise _NotAsked("it reports no API listener")
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        return f"its API listener is no URL: {error}"
+        raise _NotAsked(f"its API listener is no URL: {error}") from error
     if parsed.scheme not in ("http", "https"):
-        return f"its API listens at {url}, which other machines cannot reach"
-    if parsed.host in _EVERYWHERE:
-        return f"its API listens at {url}, which is no address that it can be found at; give --api one"
-    return ""
+        raise _NotAsked(f"its API listens at {url}, which other machines cannot reach")
+    address = _ip(parsed.host)
+    if not parsed.host or (address is not None and address.is_unspecified):
+        raise _NotAsked(f"its API listens at {url}, which is no address that it can be found at; give --api one")
+    return _Place(httpx.URL(scheme=parsed.scheme, host=parsed.host, port=parsed.port), parsed.host)
+
+
+def _ip(text: str) -> Ip | None:
+    """An address, an IPv4-mapped one as the IPv4 address it means; None for what is none."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _is_of_this_machine(address: Ip) -> bool:
+    """Whether something can listen here at this address."""
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True

@@ -19,7 +19,7 @@ from sluicegate.app import logs
 from sluicegate.app.control.copy import WorkingCopy
 from sluicegate.app.control.file import OwningFile
 from sluicegate.app.control.node_api import NodeApi
-from sluicegate.app.control.settings import ControlSettings, database_url
+from sluicegate.app.control.settings import ControlSettings, database_url, node_networks
 from sluicegate.app.server import log_loop_fault, loop_factory
 from sluicegate.app.signals import StopRequests
 from sluicegate.app.tls import ListenerTls, keep_tls_fresh
@@ -162,7 +162,7 @@ async def _counters(service: RulesService, settings: ControlSettings, clock: Clo
             stack.callback(shared.close)
             service.counters.store = shared
         if settings.node_api_token is not None:
-            nodes = NodeApi(service.nodes, clock, settings.node_api_token)
+            nodes = NodeApi(service.nodes, clock, settings.node_api_token, allow=node_networks(settings.node_api_allow))
             stack.push_async_callback(nodes.close)
             service.counters.nodes = nodes
         yield

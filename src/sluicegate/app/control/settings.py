@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
 from sluicegate.app.tls import TlsFiles
@@ -11,7 +13,7 @@ from sluicegate.bounds import TOKEN_CHARS_MIN
 from sluicegate.doors.listen import Address
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["ControlSettings", "database_url"]
+__all__ = ["ControlSettings", "database_url", "node_networks"]
 
 _DATABASE = "control.db"
 
@@ -32,6 +34,19 @@ def database_url(db: str | None, data: Path) -> str:
     return f"sqlite:///{path}"
 
 
+def node_networks(texts: Sequence[str]) -> list[IPv4Network | IPv6Network]:
+    """Networks, or single addresses. Raises ConfigurationError naming the one that is none."""
+    found = []
+    for text in texts:
+        try:
+            found.append(ip_network(text))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"--node-api-allow: {text!r} is neither an address nor a network: {error}"
+            ) from error
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
     """One rules service. Raises ConfigurationError where the values contradict each other.
@@ -39,6 +54,7 @@ class ControlSettings:
     ``db``: URL of the database; None: SQLite in ``data/control.db``. ``rules``: a file that owns the rules, and is watched; None: the
     database owns them. ``tls``: of the listener; without it an address that other machines reach needs ``allow_plaintext``.
     ``store``: URL of the store that the nodes share, to operate on counters there; ``node_api_token``: the API token of the nodes, to ask them. None: there is none.
+    ``node_api_allow``: networks in which nodes may be asked besides where their reports come from.
     ``push``: URL of a Redis on which changes are told; None: on none. ``admin_token``: becomes a token of an admin; None: one is made
     where there is none, and printed. ``node_token``: of nodes that were started with the service, in no database.
     ``drain_delay_s``: after SIGTERM, how long to go on accepting while ``/readyz`` says no; ``drain_timeout_s``: how long requests
@@ -54,6 +70,7 @@ class ControlSettings:
     push: str | None = field(default=None, repr=False)
     store: str | None = field(default=None, repr=False)
     node_api_token: str | None = field(default=None, repr=False)
+    node_api_allow: tuple[str, ...] = ()
     admin_token: str | None = field(default=None, repr=False)
     node_token: str | None = field(default=None, repr=False)
     drain_delay_s: float = 0.0
@@ -66,6 +83,7 @@ class ControlSettings:
                 f"the rules service at {self.listen} can be reached from other machines: give it --tls-cert and --tls-key, or "
                 "--allow-plaintext where something in front of it speaks TLS"
             )
+        node_networks(self.node_api_allow)
         if self.node_token is not None and len(self.node_token) < TOKEN_CHARS_MIN:
             raise ConfigurationError(f"the node token needs at least {TOKEN_CHARS_MIN} characters")
 

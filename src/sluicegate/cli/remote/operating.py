@@ -32,15 +32,24 @@ def tokens() -> None:
 )
 @option("namespace", multiple=True, metavar="NAME", help="A namespace it may act in; may be repeated. Left out: all.")
 @option("expires", type=EndType(), metavar="WHEN", help="When it ends: a span such as 90d, or a time. Left out: never.")
+@option(
+    "node",
+    metavar="NAME",
+    help="For the role node: the only node that may report with it, with its workers NAME-0, NAME-1. Left out: any.",
+)
 @changing
 @connected(make=True)
-async def _create_token(session: Session, name: str, role: str, namespace: tuple[str, ...], expires: End | None) -> int:
+async def _create_token(
+    session: Session, name: str, role: str, namespace: tuple[str, ...], expires: End | None, node: str | None
+) -> int:
     """Make a token. It is printed this once, and kept nowhere."""
     body: dict[str, Any] = {"name": name, "role": role}
     if namespace:
         body["namespaces"] = list(namespace)
     if expires is not None:
         body |= expires.fields("expires_us", "expires_s")
+    if node is not None:
+        body["node"] = node
     made = (await session.change("POST", "/v1/tokens", body=body)).data
     session.show(made, lambda: click.echo(made["text"] or f"would be done: a token {name!r} of the role {role}"))
     return 0
@@ -53,7 +62,7 @@ async def _list_tokens(session: Session, limit: int) -> int:
     """List tokens, the newest first, without their texts."""
     rows = await session.rows("/v1/tokens", "tokens", limit)
     made = [tuple(_told(row).values()) for row in rows]
-    headings = ("NUMBER", "NAME", "ROLE", "NAMESPACES", "MADE", "ENDS", "LAST USED")
+    headings = ("NUMBER", "NAME", "ROLE", "NAMESPACES", "NODE", "MADE", "ENDS", "LAST USED")
     session.show(rows, lambda: table(headings, made, "there are no tokens"))
     return 0
 
@@ -129,6 +138,7 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
         "name": row["name"],
         "role": row["role"],
         "namespaces": row["namespaces"] if row["namespaces"] is not None else "all",
+        "node": row.get("node") or "",
         "made": when(row["created_us"]),
         "ends": f"revoked {when(row['revoked_us'])}" if row["revoked_us"] is not None else when(row["expires_us"]),
         "last used": when(row["last_used_us"]),

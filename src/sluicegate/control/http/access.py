@@ -16,7 +16,7 @@ from sluicegate.clock import US_PER_S, Clock
 from sluicegate.control.errors import NotAuthenticated
 from sluicegate.control.http.problems import Refused
 from sluicegate.control.http.settings import ApiSettings
-from sluicegate.control.model import Actor, Role
+from sluicegate.control.model import UP_AUTH, Actor, Role
 from sluicegate.control.service import RulesService
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
@@ -48,7 +48,7 @@ class Access:
         """Who a token stands for. Raises NotAuthenticated; Refused (429) where too many wrong ones came from the address."""
         given = token.encode(errors="replace")
         if self._node_token and hmac.compare_digest(given, self._node_token):
-            return Actor("nodes", "node-token", source_ip, request_id, Role.NODE)
+            return Actor("nodes", UP_AUTH, source_ip, request_id, Role.NODE)
         try:
             return await self._service.tokens.verify(token, source_ip=source_ip, request_id=request_id)
         except NotAuthenticated:

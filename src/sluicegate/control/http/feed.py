@@ -73,9 +73,13 @@ async def _get_subject_changes(_actor: Node, context: Shared, since: Since = 0, 
     return ok(await context.service.subjects.changes(since, cursor))
 
 
-@FEED.add("POST", "/v1/feed/report", answer=ReportAnswer, body=NodeReport)
+@FEED.add("POST", "/v1/feed/report", answer=ReportAnswer, body=NodeReport, refusals=(409,))
 async def _report(request: Request, actor: Node, context: Shared) -> Response:
-    """What a node says of itself. Counts may be forgotten by the node once this is answered."""
+    """What a node says of itself. Counts may be forgotten by the node once this is answered.
+
+    403 where the token is that of another node; 409 where a node of this name reported with another token, still valid, in the last
+    minute.
+    """
     media_type(request, JSON)
     content = await read_body(request, REPORT_BODY_BYTES_MAX)
     try:

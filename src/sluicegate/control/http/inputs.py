@@ -55,13 +55,14 @@ class NewEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``namespaces`` null: all. Its end as in ``EntrySettings``."""
+    """``namespaces`` null: all. Its end as in ``EntrySettings``. ``node``: the only one that may report with it; null: any."""
 
     name: str
     role: Role
     namespaces: list[str] | None = None
     expires_us: int | None = None
     expires_s: float | None = None
+    node: str | None = None
     reason: str = ""
 
 

@@ -93,7 +93,13 @@ async def _create_token(request: Request, actor: Writer, context: Shared, how: W
     body = converted(await read_data(request), NewToken)
     ends_us = end_of(context.clock.now_us(), body.expires_us, body.expires_s, ("expires_us", "expires_s"))
     row, text = await context.service.tokens.create(
-        actor, body.name, body.role, namespaces=body.namespaces, expires_us=ends_us, **how.because(body.reason)
+        actor,
+        body.name,
+        body.role,
+        namespaces=body.namespaces,
+        expires_us=ends_us,
+        node=body.node,
+        **how.because(body.reason),
     )
     if how.validate_only:
         return ok(NewTokenAnswer(row, ""))
