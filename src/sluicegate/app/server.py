@@ -105,7 +105,10 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
     try:
         await application.store_watch.warm()
         if application.feed is not None:
-            await application.feed.begin()
+            await requests.unless_stopped(application.feed.begin())
+            if requests.stop.is_set():
+                # It may have waited long for rules, and nothing was served yet.
+                return 0
         if application.key_sets.due:
             # Before the first request, which may carry a token; an issuer that cannot be reached delays nobody for long.
             await asyncio.to_thread(application.key_sets.refresh)

@@ -53,11 +53,19 @@ class StopRequests:
 
     async def unless_forced(self, work: Any) -> Any:
         """The result of ``work``, or None where the process is told a second time before it is had."""
-        task = asyncio.ensure_future(work)
-        forced = asyncio.ensure_future(self.force.wait())
-        await asyncio.wait({task, forced}, return_when=asyncio.FIRST_COMPLETED)
-        forced.cancel()
-        if task.done():
-            return task.result()
-        task.cancel()
-        return None
+        return await _unless(self.force, work)
+
+    async def unless_stopped(self, work: Any) -> Any:
+        """The result of ``work``, or None where the process is told to stop before it is had."""
+        return await _unless(self.stop, work)
+
+
+async def _unless(event: asyncio.Event, work: Any) -> Any:
+    task = asyncio.ensure_future(work)
+    told = asyncio.ensure_future(event.wait())
+    await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    return None

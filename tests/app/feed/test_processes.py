@@ -154,6 +154,18 @@ def test_a_server_of_a_rules_service(start, service):
     assert node.popen.wait(15) == 0
 
 
+def test_an_end_while_the_start_waits(start, tmp_path):
+    """A server that waits for its first rules ends when it is told to."""
+    node = start(
+        "node", "serve", "--api", "127.0.0.1:0", "--control-url", "http://127.0.0.1:9", "--control-token", "a-token-of-nodes",
+        "--data", "kept", "--control-wait", "10m",
+    )  # fmt: skip
+    wait_for((tmp_path / "node" / "kept" / "feed").exists)
+    node.popen.terminate()
+    assert node.popen.wait(15) == 0
+    assert node.out.read_text() == ""
+
+
 def test_a_start_without_the_service(start, service):
     """While the service is away a server starts with what it said last, workers too; without that it says what is missing and exits 2, or begins with a file."""
     service.put("5/minute")
