@@ -53,6 +53,18 @@ def test_raised_limit_keeps_counters() -> None:
     assert change == Change(ChangeKind.CHANGED, "login", ("quota 5/minute -> 9/minute",), Counters.KEPT)
 
 
+def test_a_penalty_reads_as_in_the_file() -> None:
+    """A penalty is said as it is written in rules."""
+    old, new = (
+        f"{BASE}    penalty: {{{written}}}\n"
+        for written in ("after: 2 refusals/minute, block: 15m", "after: 3 refusals/10s, block: 1 hour")
+    )
+    (change,) = diff_rules(load_rules(old, "old"), load_rules(new, "new"))
+    assert change.details == (
+        "penalty: {after: 2 refusals/minute, block: 15m} -> {after: 3 refusals/10s, block: 1 hour}",
+    )
+
+
 def test_one_tier_of_several() -> None:
     """Only the tier that changed is named."""
     (change,) = diff(("paid: 1000/minute", "paid: 2000/minute"))

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 import click
 import yaml
+from click.core import ParameterSource
 
 from sluicegate.bounds import CONFIG_BYTES_MAX, DURATION_S_MAX
 from sluicegate.doors.listen import Address
@@ -89,6 +90,15 @@ class NumberType(click.FloatRange):
         return number
 
 
+class _Option(click.Option):
+    """An option whose complaint names its environment variable only where the value may have come, or may come, from there."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        if ctx is not None and ctx.get_parameter_source(self.name) is ParameterSource.COMMANDLINE:
+            return " / ".join(f"'{name}'" for name in self.opts)
+        return super().get_error_hint(ctx)  # type: ignore[arg-type, unused-ignore]  # older releases take no None
+
+
 class Group(click.Group):
     """A group whose complaint about an unknown command says whether it is a slip or not there yet.
 
@@ -114,7 +124,7 @@ def option(name: str, *, help: str, **attributes: Any) -> Callable[[Function], F
     """A flag ``--NAME VALUE`` (or a switch, ``NAME/--no-NAME``) that is also ``SLUICEGATE_NAME`` and the key ``NAME`` of the configuration file."""
     attributes.setdefault("show_default", attributes.get("default") not in (None, ()))
     variable = ENV_PREFIX + name.split("/", maxsplit=1)[0].upper().replace("-", "_")
-    return click.option(f"--{name}", envvar=variable, show_envvar=True, help=help, **attributes)
+    return click.option(f"--{name}", cls=_Option, envvar=variable, show_envvar=True, help=help, **attributes)
 
 
 def flag(name: str, *, help: str) -> Callable[[Function], Function]:  # noqa: A002

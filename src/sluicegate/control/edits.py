@@ -199,7 +199,7 @@ def _found(current: Version | None, name: str, expect: Expect) -> int:
     at = next((at for at, rule in enumerate(rules) if rule["name"] == name), None)
     if current is None or at is None:
         if expect in (None, ANY):
-            raise NotFound("rule", name)
+            raise NotFound("rule", name, (rule["name"] for rule in rules))
         raise PreconditionFailed(0)
     _check(expect, current.revisions[name], required=True)
     return at

@@ -16,10 +16,11 @@ ControlError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sluicegate.errors import SluicegateError
+from sluicegate.rules.notation import suggest
 from sluicegate.rules.problems import Problem
 
 __all__ = [
@@ -59,10 +60,11 @@ class NotAllowed(ControlError):
 
 
 class NotFound(ControlError):
-    """``kind`` (``rule``, ``version``, ``token``) and ``name`` of what does not exist."""
+    """``kind`` (``rule``, ``version``, ``token``) and ``name`` of what does not exist. The message names the one of ``known`` that may be meant."""
 
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is no {kind} {name!r}")
+    def __init__(self, kind: str, name: str, known: Iterable[str] = ()) -> None:
+        hint = suggest(name, known)
+        super().__init__(f"there is no {kind} {name!r}" + ("" if hint is None else f" (did you mean {hint!r}?)"))
         self.kind = kind
         self.name = name
 
@@ -71,7 +73,7 @@ class AlreadyExists(ControlError):
     """``kind`` and ``name`` of what was to be made and is there."""
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is a {kind} {name!r} already")
+        super().__init__(f"there is {'an' if kind[:1] in 'aeiou' else 'a'} {kind} {name!r} already")
         self.kind = kind
         self.name = name
 
@@ -92,7 +94,9 @@ class ManagedBy(Conflict):
     """The rules are managed by ``manager``, which would undo this edit; give the same name, or force it."""
 
     def __init__(self, manager: str) -> None:
-        super().__init__(f"the rules are managed by {manager!r}; change them there, or force the edit")
+        super().__init__(
+            f"the rules are managed by {manager!r}; change them there, or force the edit (--force, force=true)"
+        )
         self.manager = manager
 
 

@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from sluicegate.algorithms.spec import Spec
-from sluicegate.rules.model import Match, Per, Quota, Rule, RuleSet
+from sluicegate.rules.model import Match, Penalty, Per, Quota, Rule, RuleSet
+from sluicegate.rules.quota_format import format_span
 
 __all__ = ["Change", "ChangeKind", "Counters", "diff_rules", "render_diff"]
 
@@ -209,6 +210,10 @@ def _describe(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {item}" for key, item in sorted(value.items())) + "}"
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, Penalty):
+        block = format_span(value.block_us)
+        block = f"1 {block}" if block.isalpha() else block
+        return f"{{after: {value.refusals} refusals/{format_span(value.within_us)}, block: {block}}}"
     return "none" if value is None else str(value)
 
 

@@ -72,14 +72,14 @@ class Session:
     ) -> Answer:
         """Change something, or with ``dry_run`` only ask whether it could be.
 
-        ``match``: the entity tag it was made from, "" for none; ``is_new``: it must not exist yet.
+        ``match``: the entity tag it was made from, "" for none; ``is_new``: it must not exist yet. A parameter that is "" is sent as that.
         """
         headers = {"If-None-Match": "*"} if is_new else {}
         if match:
             headers["If-Match"] = match
         if self.reason:
             headers["X-Reason"] = self.reason
-        told = {**_given(params or {}), **({"validate_only": "true"} if self.dry_run else {})}
+        told = {**(params or {}), **({"validate_only": "true"} if self.dry_run else {})}
         return await self.client.ask(method, path, params=told, body=body, headers=headers, **sent)
 
     async def rows(self, path: str, field: str, limit: int, **params: str) -> list[dict[str, Any]]:

@@ -60,7 +60,7 @@ async def resume(session: Session, rule: tuple[str, ...], all: bool) -> int:  # 
     missing = [] if all else [name for name in wanted if name not in {row["rule"] for row in ended}]
     others = [_what(row) for row in held if row["id"] not in {each["id"] for each in ended}]
     for name in missing:
-        click.echo(f"{_what({'rule': name})} is not paused", err=True)
+        click.echo("there is no pause of all rules" if name is None else f"rule {name!r} is not paused", err=True)
     if missing and others:
         click.echo(f"paused: {', '.join(others)}", err=True)
     if ended or not missing:

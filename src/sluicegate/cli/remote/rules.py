@@ -10,7 +10,7 @@ import click
 from sluicegate.cli.options import flag, option
 from sluicegate.cli.remote.connect import Session, changing, connected, limited
 from sluicegate.cli.remote.paths import rule_path
-from sluicegate.cli.remote.render import table
+from sluicegate.cli.remote.render import table, told
 from sluicegate.cli.remote.ruleset import say_outcome
 from sluicegate.cli.rule_files import RULE_PATH, read_bytes
 from sluicegate.errors import ConfigurationError
@@ -46,6 +46,9 @@ async def list_rules(session: Session, limit: int) -> int:
     if token:
         click.echo(f"there are more than {limit}; --limit shows them", err=True)
 
+    newest = [] if session.as_json else (await session.get("/v1/versions", page_size="1")).data["versions"]
+    manager = newest[0]["managed_by"] if newest else ""
+
     def rows() -> None:
         made = [
             (
@@ -58,6 +61,8 @@ async def list_rules(session: Session, limit: int) -> int:
             for rule in found
         ]
         table(("RULE", "QUOTA", "PER", "MODE", "CHANGED"), made, "there are no rules")
+        if manager:
+            click.echo(f"managed by {told(manager)}")
 
     session.show(found, rows)
     return 0

@@ -101,7 +101,9 @@ def _say_tried(tried: dict[str, Any]) -> None:
 @click.argument("paths", nargs=-1, required=True, type=RULE_PATH, metavar="FILE...")
 @flag("prune", help="Remove rules, tiers and settings that FILE... does not name; without it they are kept.")
 @option(
-    "managed-by", metavar="NAME", help="Who manages the rules from now on: others must give the same name, or force."
+    "managed-by",
+    metavar="NAME",
+    help='Who manages the rules from now on: others must give the same name, or --force. "" with --force: nobody.',
 )
 @flag("force", help="Change rules that something else manages, too.")
 @flag("wait", help="Wait until every live node decides by what was applied; exit status 1 where one does not in time.")
