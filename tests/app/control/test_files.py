@@ -15,11 +15,12 @@ from sluicegate.app.control import copy as copy_module
 from sluicegate.app.control import file as file_module
 from sluicegate.app.control.copy import WorkingCopy
 from sluicegate.app.control.file import OwningFile
-from sluicegate.rules.feed import Revisions
+from sluicegate.control.errors import Fault, Invalid
+from sluicegate.rules.feed import Revisions, RulesDocument, Snapshot
 
 
 class Service:
-    """Takes every file but the second, at which it has a fault."""
+    """Takes every file but the second, at which it has a fault, and those that say ``bad``."""
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
@@ -29,7 +30,13 @@ class Service:
     async def revisions(self) -> Revisions:
         return Revisions("a", len(self.taken))
 
+    async def snapshot(self) -> Snapshot:
+        rules = {"version": 1, "rules": [{"name": "api", "quota": "5/minute"}]}
+        return Snapshot(await self.revisions(), RulesDocument(len(self.taken), "d", rules))
+
     async def take_file(self, content: bytes, name: str) -> Any:
+        if content == b"bad":
+            raise Invalid([Fault("it is bad")])
         if self.taken and not self.faults:
             self.faults += 1
             raise RuntimeError("a fault of ours")
@@ -104,3 +111,25 @@ async def test_a_file_that_is_gone_for_a_while(
         with contextlib.suppress(asyncio.CancelledError):
             await watch
     assert service.taken == [b"one"]
+
+
+async def test_a_refused_edit_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that comes from elsewhere takes the place of an edit that was refused, which is kept beside it."""
+    monkeypatch.setattr(copy_module, "COPY_POLL_S", 0.01)
+    path, service = tmp_path / "rules.yaml", Service()
+    path.write_bytes(b"one")
+    watch = asyncio.create_task((await begun_copy(path, service)).keep_watching())
+    try:
+        async with asyncio.timeout(20):
+            path.write_bytes(b"bad")
+            while not service.nodes.file_error:
+                await asyncio.sleep(0.01)
+            service.taken.append(b"by somebody else")
+            while service.nodes.file_error:
+                await asyncio.sleep(0.01)
+    finally:
+        watch.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watch
+    assert b"5/minute" in path.read_bytes()
+    assert (tmp_path / "rules.yaml.rejected").read_bytes() == b"bad"

@@ -29,7 +29,7 @@ class WorkingCopy:
     """``DATA/rules.yaml`` of a service whose database owns the rules. A bad edit is told and changes nothing.
 
     An edit that is made while a version comes from elsewhere is the later version of the two: the file is never written over what was
-    not taken yet.
+    not taken yet. One that was refused is kept beside it, as ``rules.yaml.rejected``.
     """
 
     def __init__(self, path: Path, data: Path, service: RulesService) -> None:
@@ -99,9 +99,13 @@ class WorkingCopy:
             self._version = told.version
             return
         content = (_HEAD + yaml_of(told.document)).encode()
-        if digest_of(await asyncio.to_thread(self._read)) != self._judged:
+        before = await asyncio.to_thread(self._read)
+        if digest_of(before) != self._judged:
             # Edited this moment: that is taken first.
             return
+        if self._complaint.error:
+            # Somebody's work, which is nowhere else: a typing error in it must not cost it.
+            await asyncio.to_thread(replace_file, self._path.with_name(f"{self._path.name}.rejected"), before)
         await asyncio.to_thread(replace_file, self._path.resolve(), content)
         await asyncio.to_thread(note, self._data, content)
         self._judged, self._version = digest_of(content), told.version
