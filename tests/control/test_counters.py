@@ -174,6 +174,54 @@ async def test_explain_knows_lists_and_subjects(
     assert [row["mode"] for row in told["rules"] if row["rule"] == "login"] == ["off"]
 
 
+async def test_explain_says_who_paused_a_rule(
+    with_rules: RulesService, editor: Actor, viewer: Actor, clock: ManualClock
+) -> None:
+    """A rule that is paused is told with the end of the pause, who made it and why; one that is off by its own is not."""
+
+    async def reasons() -> dict[str, str]:
+        told = (await with_rules.counters.explain(viewer, {"facts": FACTS}))["nodes"][0]["explanation"]
+        return {row["rule"]: row["reason"] for row in told["rules"]}
+
+    until_us = clock.now_us() // 1_000_000 * 1_000_000 + 60_000_000
+    await with_rules.pauses.pause(editor, "login", until_us=until_us, reason="locked out")
+    found = await reasons()
+    assert found["login"].startswith("paused until ")
+    assert found["login"].endswith("Z, by eve: locked out")
+    assert found["api"] == ""
+    await with_rules.pauses.pause(editor, None)
+    assert (await reasons())["api"] == "every rule is paused until it is resumed, by eve"
+    await with_rules.pauses.resume(editor, 2)
+    clock.advance(61_000_000)
+    assert (await reasons())["login"] == ""
+
+
+async def test_explain_without_counters(
+    service: RulesService, admin: Actor, viewer: Actor, editor: Actor, clock: ManualClock
+) -> None:
+    """Where no counter can be reached, rules, lists and subjects are explained all the same, and the answer says that no state is known."""
+    await service.rulesets.put_ruleset(admin, DOCUMENT, expect=0)
+    await service.subjects.put(editor, "user:8123", {"factor": "10x"})
+    for nodes in (None, Nodes(), Nodes(NodeAnswer("one", 0, error="refused"))):
+        service.counters.nodes = nodes
+        answer = await service.counters.explain(viewer, {"facts": FACTS, "cost": 1})
+        assert answer["unknown"]
+        (place,) = answer["nodes"]
+        told = place["explanation"]
+        assert (place["node"], place["error"], told["store_answers"]) == ("", "", False)
+        assert [(row["rule"], row["applies"], row["counters"]) for row in told["rules"]] == [
+            ("login", True, []),
+            ("api", True, []),
+        ]
+        assert told["rules"][0]["override"]["factor"] == "10/1"
+        assert told["decision"]["allowed"]
+    await service.lists.put(editor, "block", "ip", "203.0.113.0/24", source="waf")
+    told = (await service.counters.explain(viewer, {"facts": FACTS}))["nodes"][0]["explanation"]
+    assert told["decision"]["rule"] == "block:ip"
+    with pytest.raises(Invalid):
+        await service.counters.explain(viewer, {"facts": {"colour": "red"}})
+
+
 class Nodes:
     """Nodes that answer what they are told to."""
 

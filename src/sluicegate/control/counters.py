@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from sluicegate.clock import US_PER_S
 from sluicegate.control.errors import Conflict, ControlError, Fault, Invalid, NotFound, Unavailable
 from sluicegate.control.ledger import Ledger
-from sluicegate.control.model import Actor, Role
+from sluicegate.control.model import Actor, PauseRow, Role
+from sluicegate.control.pauses import held_pauses
+from sluicegate.rules.model import Mode
 
 __all__ = ["Asker", "CounterChange", "Counters", "CountersAnswer", "NodeAnswer", "NodeCounters", "Operation", "Reach"]
 
@@ -104,11 +108,15 @@ class _Job(NamedTuple):
 
 
 class Counters:
-    """``store``: a way to the store that nodes share; None: there is none. ``nodes``: a way to every node; None: they cannot be asked."""
+    """``store``: a way to the store that nodes share; None: there is none. ``nodes``: a way to every node; None: they cannot be asked.
+
+    ``rules``: explains by what the database knows, with counters of which nothing is used; asked where neither of them answers.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self.store: Reach | None = None
         self.nodes: Reach | None = None
+        self.rules: Reach | None = None
         self.operations: dict[str, int] = dict.fromkeys(("read", "grant", "reset", "refund", "explain"), 0)
         self._ledger = ledger
         self._under_way: set[asyncio.Future[Any]] = set()
@@ -220,14 +228,33 @@ class Counters:
             change.record(diff)
 
     async def explain(self, actor: Actor, question: Question) -> dict[str, Any]:
-        """Why a request would be decided as it is now: ``{"nodes": [{"node", "error", "explanation"}]}``. Needs the role viewer."""
+        """Why a request would be decided as it is now: ``{"nodes": [{"node", "error", "explanation"}], "unknown"}``. Needs the role viewer.
+
+        ``unknown``: why nobody knows how the counters stand, "" where somebody does. Rules, lists, subjects and pauses are explained all the
+        same; the verdict is that for a client who has used nothing, and no counter is told.
+        """
         self._ledger.allow(actor, Role.VIEWER)
-        answers = await self._ask(await self._reach().open(question), "explain", question)
+        self.operations["explain"] += 1
+        unknown = ""
+        try:
+            answers = _good(await (await self._reach().open(question)).ask("explain", question))
+        except (Conflict, Unavailable) as error:
+            if self.rules is None:
+                raise
+            answers = _good(await (await self.rules.open(question)).ask("explain", question))
+            unknown = str(error)
+        async with self._ledger.database.read() as connection:
+            paused = await held_pauses(connection, self._ledger.clock.now_us())
         return {
             "nodes": [
-                {"node": each.node, "error": each.error, "explanation": each.answer if each.status == _OK else None}
+                {
+                    "node": each.node,
+                    "error": each.error,
+                    "explanation": _explanation(each, paused, known=not unknown) if each.status == _OK else None,
+                }
                 for each in answers
-            ]
+            ],
+            "unknown": unknown,
         }
 
     async def _looked(
@@ -252,15 +279,7 @@ class Counters:
     async def _ask(self, asker: Asker, operation: Operation, question: Question) -> Sequence[NodeAnswer]:
         """The answers, of which one at least is good. Raises Invalid, Conflict and Unavailable."""
         self.operations[operation] += 1
-        answers = await asker.ask(operation, question)
-        if any(each.status == _OK for each in answers):
-            return answers
-        bad = next((each for each in answers if each.status == _BAD), None)
-        if bad is not None:
-            raise Invalid([Fault(bad.error, bad.pointer)])
-        if not answers:
-            raise Conflict("no node is alive that says where it can be asked")
-        raise Unavailable(f"no counter was reached: {answers[0].error}")
+        return _good(await asker.ask(operation, question))
 
     def _told(self, answers: Sequence[NodeAnswer]) -> CountersAnswer:
         return CountersAnswer(
@@ -270,6 +289,52 @@ class Counters:
                 for each in answers
             ],
         )
+
+
+def _good(answers: Sequence[NodeAnswer]) -> Sequence[NodeAnswer]:
+    """These answers, where one at least is good. Raises Invalid, Conflict and Unavailable."""
+    if any(each.status == _OK for each in answers):
+        return answers
+    bad = next((each for each in answers if each.status == _BAD), None)
+    if bad is not None:
+        raise Invalid([Fault(bad.error, bad.pointer)])
+    if not answers:
+        raise Conflict("no node is alive that says where it can be asked")
+    raise Unavailable(f"no counter was reached: {answers[0].error}")
+
+
+def _explanation(answer: NodeAnswer, paused: Sequence[PauseRow], *, known: bool) -> dict[str, Any]:
+    """An explanation with what a node does not know: who paused a rule, and why. ``known`` False: without what it says of counters."""
+    told = dict(answer.answer)
+    if not known:
+        told["store_answers"] = False
+    told["rules"] = rows = []
+    for row in answer.answer.get("rules", []):
+        # A rule on trial has the name of its file before the sign.
+        name = str(row.get("rule")).partition("@")[0]
+        pause = next((each for each in paused if each.rule in (None, name)), None)
+        more: dict[str, Any] = {} if known else {"counters": []}
+        if pause is not None and row.get("mode") == Mode.OFF.value:
+            more["reason"] = _why_paused(pause)
+        rows.append({**row, **more})
+    return told
+
+
+def _why_paused(pause: PauseRow) -> str:
+    until = "until it is resumed"
+    if pause.until_us is not None:
+        until = f"until {_moment(pause.until_us)}"
+    because = f": {pause.reason}" if pause.reason else ""
+    what = "every rule is paused" if pause.rule is None else "paused"
+    return f"{what} {until}, by {pause.actor}{because}"
+
+
+def _moment(us: int) -> str:
+    try:
+        return datetime.fromtimestamp(us // US_PER_S, UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        # Times of the service reach further than calendars.
+        return f"{us} us"
 
 
 def _for_audit(nodes: Sequence[NodeCounters]) -> list[dict[str, Any]]:

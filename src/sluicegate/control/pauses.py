@@ -16,7 +16,7 @@ from sluicegate.control.paging import check_text, page_of, read_token, rows_of_p
 from sluicegate.control.rulesets import Rulesets
 from sluicegate.rules.feed import Pause
 
-__all__ = ["Pauses", "pauses_in"]
+__all__ = ["Pauses", "held_pauses", "pauses_in"]
 
 _TABLE = schema.pauses
 _HOLDS = _TABLE.c.ended_us.is_(None)
@@ -126,6 +126,12 @@ async def pauses_in(connection: AsyncConnection) -> tuple[Pause, ...]:
     """The pauses nodes are told of. Those whose time is over are among them until that is noted; nodes know their end."""
     rows = (await connection.execute(select(_TABLE).where(_HOLDS).order_by(_TABLE.c.id))).all()
     return tuple(Pause(row.rule, row.until_us, row.reason) for row in rows)
+
+
+async def held_pauses(connection: AsyncConnection, now_us: int) -> list[PauseRow]:
+    """The pauses that hold at this time; those of one rule come before those of all."""
+    query = select(_TABLE).where(_holds_at(now_us)).order_by(_TABLE.c.rule.is_(None), _TABLE.c.id)
+    return [_made(row) for row in await connection.execute(query)]
 
 
 def _holds_at(now_us: int) -> Any:

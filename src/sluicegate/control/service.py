@@ -31,11 +31,13 @@ from sluicegate.control.penalties import Penalties
 from sluicegate.control.rollouts import Rollouts
 from sluicegate.control.rulesets import Rulesets, told
 from sluicegate.control.running import candidate_of
+from sluicegate.control.shared_counters import SharedCounters
 from sluicegate.control.subjects import Subjects
 from sluicegate.control.tokens import Tokens
 from sluicegate.control.watch import Watch
 from sluicegate.control.whatif import WhatIf
 from sluicegate.rules.feed import Revisions, Snapshot
+from sluicegate.stores.memory import MemoryStore
 
 __all__ = ["RulesService"]
 
@@ -63,6 +65,7 @@ class RulesService:
         self.pauses = Pauses(self.ledger, self.rulesets)
         self.rollouts = Rollouts(self.ledger, self.rulesets)
         self.counters = Counters(self.ledger)
+        self.counters.rules = SharedCounters(MemoryStore(clock), database, self.snapshot, clock, namespace=namespace)
         self.tokens = Tokens(self.ledger)
         self.audit = Audit(self.ledger)
         self.nodes = Nodes(self.ledger, self.lists, Penalties(self.snapshot))

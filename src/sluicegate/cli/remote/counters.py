@@ -88,13 +88,15 @@ async def explain_remote(session: Session, facts: dict[str, Any], cost: int) -> 
     answer = (await session.client.ask("POST", "/v1/explain", body={"facts": facts, "cost": cost})).data
 
     def people() -> None:
+        if answer["unknown"]:
+            click.echo(f"how the counters stand is not known: {told(answer['unknown'])}", err=True)
         for each in answer["nodes"]:
             if each["node"]:
                 click.echo(f"node {told(each['node'])}")
             if each["explanation"] is None:
                 click.echo(f"no answer: {told(each['error'])}")
             else:
-                _say_explanation(each["explanation"])
+                _say_explanation(each["explanation"], known=not answer["unknown"])
 
     session.show(answer, people)
     return 1 if any(each["explanation"] is None for each in answer["nodes"]) else 0
@@ -140,19 +142,25 @@ def _say(answer: dict[str, Any], session: Session | None = None) -> None:
         click.echo("no rule counts such a request")
 
 
-def _say_explanation(explanation: dict[str, Any]) -> None:
+def _say_explanation(explanation: dict[str, Any], *, known: bool) -> None:
     decision = explanation["decision"]
     verdict = "allowed" if decision["allowed"] else "refused"
     by = "" if decision.get("rule") is None else f" by {decision['rule']}"
     wait = decision.get("retry_after_ms")
+    if not known and decision["allowed"]:
+        rows = explanation["rules"]
+        counted = any(row["subject"] is not None for row in rows) and not any(row["mode"] == "allow" for row in rows)
+        verdict, by = "allowed, unless a counter is used up" if counted else "allowed", ""
     click.echo(
         f"{verdict}{by}" + ("" if decision["allowed"] or wait is None else f": try again in {_seconds(wait, '')}")
     )
-    if not explanation["store_answers"]:
+    if known and not explanation["store_answers"]:
         click.echo("the store gives no answer; the rules' policies for that are the verdict")
     rows = []
     for row in explanation["rules"]:
         states = ", ".join(f"{state['used']} of {state['limit']} used" for state in row["counters"])
+        if not known and row["subject"] is not None:
+            states = "not known"
         override = row["override"]
         notes = [row["reason"], row["arm"], "" if override is None else f"limits times {override['factor']}"]
         what = ("applies" if row["applies"] else "no", row["quota"] or "", row["subject"] or "", states)

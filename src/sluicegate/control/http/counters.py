@@ -95,9 +95,14 @@ class NodeExplanation(msgspec.Struct, frozen=True):
 
 
 class ExplainAnswer(msgspec.Struct, frozen=True):
-    """One explanation of the shared store, or one of each node."""
+    """One explanation of the shared store, or one of each node.
+
+    ``unknown``: why this service does not know how the counters stand; "" where it does. What is explained is then what rules, lists, subjects and pauses
+    say, and ``decision`` is that for a client who has used nothing.
+    """
 
     nodes: list[NodeExplanation]
+    unknown: str
 
 
 _REFUSALS: Final = (409,)
@@ -136,7 +141,7 @@ async def _refund_decision(request: Request, actor: Writer, context: Shared, how
     return ok(RefundAnswer(**told))
 
 
-@COUNTERS.add("POST", "/v1/explain", answer=ExplainAnswer, body=RequestToExplain, refusals=_REFUSALS)
+@COUNTERS.add("POST", "/v1/explain", answer=ExplainAnswer, body=RequestToExplain)
 async def _explain_request(request: Request, actor: Viewer, context: Shared) -> Response:
     """Why a request would be decided as it is now: every rule, how its counters stand, the verdict. Charges nothing."""
     body = converted(await read_data(request), RequestToExplain)
