@@ -37,12 +37,16 @@ _GIVEN: Final = ("server", "token", "token_file", "ca", "cert", "key", "data", "
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One command at work. ``as_json``: print data for programs. ``reason`` and ``dry_run`` belong to commands that change something."""
+    """One command at work. ``as_json``: print data for programs. ``reason`` and ``dry_run`` belong to commands that change something.
+
+    ``is_local``: the database is changed directly, whether or not a service runs on it.
+    """
 
     client: Client
     as_json: bool = False
     reason: str = ""
     dry_run: bool = False
+    is_local: bool = False
 
     async def get(self, path: str, **params: str) -> Answer:
         """Ask for something; parameters that are "" are left out."""
@@ -108,6 +112,14 @@ class Session:
         """Say that something is done, or would be."""
         self.show(data, lambda: click.echo(f"would be done: {sentence}" if self.dry_run else sentence))
 
+    def warn_of_nodes(self) -> None:
+        """To be called after a change that somebody waits for: without a service the nodes do not hear of it."""
+        if self.is_local and not self.dry_run:
+            click.echo(
+                "this is in the database only: nodes hear of it within a second where a rules service runs on it, else when one starts",
+                err=True,
+            )
+
 
 def connected(*, make: bool = False) -> Callable[[Callable[..., Awaitable[int]]], Callable[..., int]]:
     """A command's work on a service: called with a ``Session`` and its own values. ``make``: the local database may be a new one."""
@@ -129,8 +141,8 @@ def call(values: dict[str, Any], work: Callable[..., Awaitable[int]], *, make: b
     reason = _checked_reason(values.pop("reason", ""))
 
     async def ask() -> int:
-        async with _reached(target, make=make) as client:
-            return await work(Session(client, as_json, reason, dry_run), **values)
+        async with _reached(target, make=make) as (client, is_local):
+            return await work(Session(client, as_json, reason, dry_run, is_local), **values)
 
     return asyncio.run(ask())
 
@@ -184,7 +196,8 @@ def connection_options(function: Callable[..., int]) -> Callable[..., int]:
 
 
 @contextlib.asynccontextmanager
-async def _reached(given: dict[str, Any], *, make: bool) -> AsyncIterator[Client]:
+async def _reached(given: dict[str, Any], *, make: bool) -> AsyncIterator[tuple[Client, bool]]:
+    """A client, and whether the database is changed directly."""
     from sluicegate.cli.client import Client
 
     ctx = click.get_current_context()
@@ -194,7 +207,7 @@ async def _reached(given: dict[str, Any], *, make: bool) -> AsyncIterator[Client
     timeout_s: float = given["timeout"]
     if given["server"] is not None and not local:
         async with _remote(given, timeout_s) as client:
-            yield client
+            yield client, False
         return
     where = "the database" if given["db"] is not None else str(given["data"])
     make = make and bool(local)
@@ -202,7 +215,7 @@ async def _reached(given: dict[str, Any], *, make: bool) -> AsyncIterator[Client
         interface(given["db"], given["data"], make=make) as transport,
         Client(_LOCAL, "local", where=where, timeout_s=timeout_s, transport=transport) as client,
     ):
-        yield client
+        yield client, True
 
 
 def _remote(given: dict[str, Any], timeout_s: float) -> Client:

@@ -41,6 +41,7 @@ async def pause(session: Session, rule: tuple[str, ...], **values: Any) -> int:
         for row in made
     ]
     session.done(made, "\n".join(said))
+    session.warn_of_nodes()
     return 0
 
 
@@ -65,6 +66,8 @@ async def resume(session: Session, rule: tuple[str, ...], all: bool) -> int:  # 
         click.echo(f"paused: {', '.join(others)}", err=True)
     if ended or not missing:
         session.done(ended, "\n".join(f"{_what(row)} is resumed" for row in ended) or "nothing is paused")
+    if ended:
+        session.warn_of_nodes()
     return 1 if missing else 0
 
 
