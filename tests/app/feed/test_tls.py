@@ -44,6 +44,22 @@ async def test_a_node_without_a_certificate(control, make_node, authority):
         await node.feed.begin()
 
 
+async def test_a_renewed_certificate_of_a_node(control, make_node, authority, other_authority, until):
+    """A node whose certificate is not taken any more gets in with the one that takes its place, without a restart; half of a renewal changes nothing."""
+    certificate, key = other_authority.issue("node")
+    node = make_node(control.url, ca=authority.path, certificate=certificate, key=key, wait_s=0.0, first=True)
+    node.run()
+    await until(lambda: node.node.standing.connected is False)
+    new_certificate, new_key = authority.issue("renewed")
+    certificate.write_bytes(new_certificate.read_bytes())
+    failed = node.feed.client.failed
+    await until(lambda: node.feed.client.failed > failed)
+    assert not node.node.standing.connected
+    key.write_bytes(new_key.read_bytes())
+    await until(lambda: node.node.standing.connected)
+    await until(lambda: node.limiter.version == 1)
+
+
 @pytest.mark.parametrize("wrong", ["ca", "certificate", "key"])
 def test_files_that_cannot_be_used(make_node, authority, tmp_path, wrong):
     """A file that is missing, or holds something else, is named with its flag before anything is asked."""

@@ -6,6 +6,8 @@ Proxies named in the environment are not used: what leads to the public network 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -49,7 +51,8 @@ class FeedClient:
         self.failed = 0
         self._settings = settings
         self._token = settings.read_token()
-        self._http = _open(settings)
+        self._tls = settings.tls()
+        self._http = _open(settings, self._tls)
 
     async def revisions(self, etag: str = "", wait_s: int = 0) -> Revisions | None:
         """Where the service stands; None where that is what ``etag`` says, after it has not changed for ``wait_s``."""
@@ -135,7 +138,14 @@ class FeedClient:
         except (TimeoutError, httpx.TimeoutException):
             raise FeedError(f"{path} was not answered in time") from None
         except (httpx.HTTPError, OSError) as error:
+            self._renew_tls()
             raise FeedError(f"{path}: {str(error) or type(error).__name__}") from None
+
+    def _renew_tls(self) -> None:
+        """Take renewed certificates: the one that was brought may have ended. Those that cannot be used are not taken."""
+        if self._tls is not None:
+            with contextlib.suppress(ConfigurationError):
+                self._settings.renew_tls(self._tls)
 
     def _renew_token(self) -> bool:
         """Read the token's file again; whether it holds another one now."""
@@ -147,12 +157,11 @@ class FeedClient:
         return self._token != before
 
 
-def _open(settings: FeedSettings) -> httpx.AsyncClient:
+def _open(settings: FeedSettings, tls: ssl.SSLContext | None) -> httpx.AsyncClient:
     try:
         import httpx
     except ModuleNotFoundError as error:
         raise MissingExtra("server", "asking a rules service") from error
-    tls = settings.tls()
     limits = httpx.Limits(max_connections=4, max_keepalive_connections=4)
     if settings.url.startswith("unix:"):
         path = settings.url.removeprefix("unix:")

@@ -32,7 +32,7 @@ class FeedSettings:
 
     ``url``: ``http://HOST:PORT``, ``https://...`` or ``unix:PATH``. ``token`` or ``token_file``: of the role node; the file is read again
     when the service refuses what it held. ``ca``: certificates to trust, None: the system's. ``certificate`` and ``key``: the node's own, for a
-    service that asks for one. ``push``: URL of the Redis or PostgreSQL that tells of changes, ``off`` for none; None: the store's Redis, if
+    service that asks for one. All three are read again after a request that failed. ``push``: URL of the Redis or PostgreSQL that tells of changes, ``off`` for none; None: the store's Redis, if
     the store is one. ``node``: the node's name; "": the machine's name and the process's number. ``report_interval_s``: between two
     reports. ``wait_s``: how long to wait at start for rules, where there are none to begin with. ``prefer_first``: begin with the rules file,
     where there is one, even if rules were kept: it was edited since.
@@ -124,14 +124,26 @@ class FeedSettings:
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(f"--control-ca: cannot use {self.ca}: {_reason(error)}") from error
         made.minimum_version = ssl.TLSVersion.TLSv1_2
-        if self.certificate is not None:
-            try:
-                made.load_cert_chain(self.certificate, self.key, password=_no_password)
-            except (OSError, ssl.SSLError) as error:
-                raise ConfigurationError(
-                    f"--control-cert: cannot use {self.certificate} with {self.key}: {_reason(error)}"
-                ) from error
+        self._bring_certificate(made)
         return made
+
+    def renew_tls(self, context: ssl.SSLContext) -> None:
+        """Put what the files hold now into what ``tls`` has made, for connections to come; authorities are added. Raises ConfigurationError: nothing has changed then."""
+        # A context that has got a certificate and then not its key would be of no use.
+        self.tls()
+        if self.ca is not None:
+            context.load_verify_locations(self.ca)
+        self._bring_certificate(context)
+
+    def _bring_certificate(self, context: ssl.SSLContext) -> None:
+        if self.certificate is None:
+            return
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=_no_password)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(
+                f"--control-cert: cannot use {self.certificate} with {self.key}: {_reason(error)}"
+            ) from error
 
 
 def _check_url(url: str) -> None:
