@@ -25,11 +25,15 @@ _ERRORS_SHOWN: Final = 50
 
 
 class Refusal(SluicegateError):
-    """A rules service did not do what it was asked. ``status`` is that of its answer, 0 where there was none."""
+    """A rules service did not do what it was asked. ``status`` is that of its answer, 0 where there was none.
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    ``problem``: the problem document that it came with, empty where there was none.
+    """
+
+    def __init__(self, message: str, status: int = 0, problem: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.problem = problem or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,8 @@ class Client:
         except ValueError as error:
             raise Refusal(f"{self.where}: the answer is not JSON: {error}", response.status_code) from error
         if not response.is_success:
-            raise Refusal(f"{self.where}: {_words(response, data)}", response.status_code)
+            problem = data if isinstance(data, dict) else {}
+            raise Refusal(f"{self.where}: {_words(response, problem)}", response.status_code, problem)
         if response.content and not is_json:
             raise Refusal(f"{self.where}: the answer is no JSON; is this the rules service?", response.status_code)
         return Answer(data, response.headers.get("etag", ""), _date_us(response))
@@ -147,10 +152,9 @@ class Client:
         return Refusal(f"{self.where}: the connection broke: {_one_line(error) or type(error).__name__}")
 
 
-def _words(response: httpx.Response, data: Any) -> str:
+def _words(response: httpx.Response, problem: Mapping[str, Any]) -> str:
     """What an answer that is no success says, and what can be done about it."""
     status = response.status_code
-    problem = data if isinstance(data, dict) else {}
     detail = str(problem.get("detail") or f"answered {status} {response.reason_phrase}".rstrip())
     if status == 401:
         return f"{detail}; give one with --token, --token-file or SLUICEGATE_TOKEN"

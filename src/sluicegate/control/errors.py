@@ -60,13 +60,19 @@ class NotAllowed(ControlError):
 
 
 class NotFound(ControlError):
-    """``kind`` (``rule``, ``version``, ``token``) and ``name`` of what does not exist. The message names the one of ``known`` that may be meant."""
+    """``kind`` (``rule``, ``version``, ``token``) and ``name`` of what does not exist. The message names the one of ``known`` that may be meant.
 
-    def __init__(self, kind: str, name: str, known: Iterable[str] = ()) -> None:
+    ``covered_by``: networks of the same list that hold the address or network that has no entry of its own, the narrowest first.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str] = (), covered_by: Sequence[str] = ()) -> None:
         hint = suggest(name, known)
-        super().__init__(f"there is no {kind} {name!r}" + ("" if hint is None else f" (did you mean {hint!r}?)"))
+        meant = "" if hint is None else f" (did you mean {hint!r}?)"
+        covered = f"; {', '.join(covered_by)}, which is on the list, covers it" if covered_by else ""
+        super().__init__(f"there is no {kind} {name!r}{meant}{covered}")
         self.kind = kind
         self.name = name
+        self.covered_by = tuple(covered_by)
 
 
 class AlreadyExists(ControlError):

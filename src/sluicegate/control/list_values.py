@@ -9,10 +9,10 @@ import msgspec
 from sluicegate.bounds import IMPORT_LINE_BYTES_MAX, LIST_VALUE_CHARS_MAX
 from sluicegate.control.errors import Fault, Invalid
 from sluicegate.rules.feed import ListKey, ListKind, ListName
-from sluicegate.rules.identity.addresses import read_block
+from sluicegate.rules.identity.addresses import IPV4_BITS, IPV6_BITS, Block, read_block
 from sluicegate.rules.notation import shown
 
-__all__ = ["ImportedEntry", "NotAnEntry", "key_of", "read_line", "value_of"]
+__all__ = ["ImportedEntry", "NotAnEntry", "covering", "key_of", "read_line", "value_of"]
 
 _NAMES: Final = get_args(ListName)
 _KINDS: Final = get_args(ListKind)
@@ -54,6 +54,13 @@ def value_of(kind: str, value: object) -> str:
     if not value.isprintable():
         raise NotAnEntry(f"{shown(value)} holds a character that cannot be printed")
     return value
+
+
+def covering(value: str) -> tuple[str, ...]:
+    """All wider networks that hold an address or a network, which is spelled as ``value_of`` does; the narrowest first."""
+    is_v6, shift, prefix = read_block(value)
+    bits = (IPV6_BITS if is_v6 else IPV4_BITS) - shift
+    return tuple(str(Block(is_v6, shift + more, prefix >> more)) for more in range(1, bits + 1))
 
 
 def _network(value: str) -> str:

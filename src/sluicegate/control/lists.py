@@ -33,7 +33,7 @@ from sluicegate.control.errors import (
 from sluicegate.control.ledger import Ledger, read_revisions
 from sluicegate.control.list_import import Import, stage, unstage
 from sluicegate.control.list_steps import Job, in_steps
-from sluicegate.control.list_values import key_of
+from sluicegate.control.list_values import covering, key_of
 from sluicegate.control.model import Actor, Expect, ImportResult, ListRow, Page, Role
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
 from sluicegate.control.penalties import Givable
@@ -57,12 +57,13 @@ class Lists:
         self._removing = asyncio.Semaphore(IMPORTS_AT_ONCE_MAX)
 
     async def get(self, key: ListKey) -> ListRow:
-        """Raises NotFound, and Invalid for a key that no entry can have."""
+        """Raises NotFound, which tells of networks on the list that cover an address, and Invalid for a key that no entry can have."""
         key = key_of(*key)
         async with self._ledger.database.read() as connection:
             row = await self._row(connection, key)
+            covered_by = await self._covering(connection, key) if row is None else ()
         if row is None:
-            raise NotFound("entry", ":".join(key))
+            raise NotFound("entry", ":".join(key), covered_by=covered_by)
         return _made(row)
 
     async def page(
@@ -276,6 +277,15 @@ class Lists:
 
     def _lives(self) -> Any:
         return and_(_LIVE, or_(_TABLE.c.expires_us.is_(None), _TABLE.c.expires_us > self._ledger.clock.now_us()))
+
+    async def _covering(self, connection: AsyncConnection, key: ListKey) -> tuple[str, ...]:
+        name, kind, value = key
+        wider = covering(value) if kind == "ip" else ()
+        if not wider:
+            return ()
+        query = select(_TABLE.c.value).where(_TABLE.c.list == name, _TABLE.c.kind == kind, _TABLE.c.value.in_(wider))
+        found = set((await connection.execute(query.where(self._lives()))).scalars())
+        return tuple(network for network in wider if network in found)
 
     async def _row(self, connection: AsyncConnection, key: ListKey) -> Row[Any] | None:
         return (await connection.execute(select(_TABLE).where(_is(key), self._lives()))).one_or_none()

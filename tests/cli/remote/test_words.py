@@ -48,3 +48,12 @@ def test_a_bad_value_is_named_by_where_it_came_from(rules: Any, monkeypatch: pyt
     assert "SLUICEGATE_FOR" not in rules("pause", "--for", "soon").err
     monkeypatch.setenv("SLUICEGATE_FOR", "soon")
     assert "SLUICEGATE_FOR" in rules("pause").err
+
+
+def test_an_address_within_a_network_on_a_list(rules: Any) -> None:
+    """Where an address has no entry of its own, ``lists get`` and ``lists remove`` name the network that covers it."""
+    assert rules("lists", "add", "block", "203.0.113.0/24").status == 0
+    found = rules("lists", "get", "block", "203.0.113.9")
+    assert (found.status, "is within 203.0.113.0/24, which has" in found.err) == (1, True)
+    assert rules("lists", "get", "allow", "203.0.113.9").err == "203.0.113.9 is not on the allow list\n"
+    assert "203.0.113.0/24, which is on the list, covers it" in rules("lists", "remove", "block", "203.0.113.9").err

@@ -56,6 +56,14 @@ async def test_entries_that_are_none(client: httpx.AsyncClient, sent: dict[str, 
     assert (await client.get("/v1/lists")).json()["block"]["entries"] == 0
 
 
+async def test_an_address_within_a_network(client: httpx.AsyncClient) -> None:
+    """The 404 of an address without an entry of its own names the networks of the list that cover it."""
+    assert (await client.post("/v1/lists/block", json={"kind": "ip", "value": "203.0.113.0/24"})).status_code == 201
+    answer = await client.get("/v1/lists/block/entries/ip/203.0.113.9")
+    assert (answer.status_code, answer.json()["covered_by"]) == (404, ["203.0.113.0/24"])
+    assert "covered_by" not in (await client.get("/v1/lists/block/entries/ip/198.51.100.9")).json()
+
+
 async def test_an_import(client: httpx.AsyncClient) -> None:
     """A feed is taken as text or NDJSON, in pieces of any size; it replaces what it brought before, and nothing else."""
     await client.post("/v1/lists/block", json={"kind": "ip", "value": "10.0.0.1", "reason": "by hand"})

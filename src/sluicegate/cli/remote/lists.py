@@ -12,7 +12,7 @@ import click
 from sluicegate.cli.options import DurationType, Group, flag, option
 from sluicegate.cli.remote.connect import Session, changing, connected, limited
 from sluicegate.cli.remote.paths import entry_path, segment, split_value
-from sluicegate.cli.remote.render import pairs, table, when
+from sluicegate.cli.remote.render import pairs, table, told, when
 from sluicegate.cli.remote.rules import seen, tag
 from sluicegate.cli.remote.times import End, EndType
 from sluicegate.clock import US_PER_S
@@ -51,8 +51,8 @@ async def _show_lists(session: Session, name: str | None, kind: str | None, sour
         counts = (await session.get("/v1/lists")).data
         rows = [
             (each, source or "(by hand)", number)
-            for each, told in counts.items()
-            for source, number in told["sources"].items()
+            for each, summary in counts.items()
+            for source, number in summary["sources"].items()
         ]
         session.show(counts, lambda: table(("LIST", "SOURCE", "ENTRIES"), rows, "both lists are empty"))
         return 0
@@ -74,12 +74,21 @@ async def _show_lists(session: Session, name: str | None, kind: str | None, sour
 @click.argument("value")
 @connected()
 async def _get_entry(session: Session, name: str, value: str) -> int:
-    """Show one entry, by any spelling of its value. Exit status 1 where there is none."""
-    found = await session.found(entry_path(name, value))
-    if found is None:
-        click.echo(f"{value} is not on the {name} list", err=True)
+    """Show one entry, by any spelling of its value. Exit status 1 where there is none; networks that cover an address are named."""
+    from sluicegate.cli.client import Refusal
+
+    try:
+        row = (await session.get(entry_path(name, value))).data
+    except Refusal as error:
+        if error.status != 404:
+            raise
+        wider = error.problem.get("covered_by", ())
+        if wider:
+            click.echo(f"{value} has no entry on the {name} list, but is within {told(wider)}, which has", err=True)
+        else:
+            click.echo(f"{value} is not on the {name} list", err=True)
         return 1
-    session.show(found.data, lambda: pairs(_told(found.data)))
+    session.show(row, lambda: pairs(_told(row)))
     return 0
 
 

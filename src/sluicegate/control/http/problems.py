@@ -57,7 +57,7 @@ class FieldError(msgspec.Struct, frozen=True):
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """A problem document. ``etag``: the entity tag of what is there now; ``file`` or ``managed_by``: who owns the rules.
 
-    ``role``: the one that is needed.
+    ``role``: the one that is needed. ``covered_by``: networks of the list that hold an address without an entry of its own.
     """
 
     title: str
@@ -69,6 +69,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     file: str | None = None
     managed_by: str | None = None
     role: str | None = None
+    covered_by: list[str] = []
 
 
 class Refused(Exception):
@@ -99,7 +100,7 @@ def problem(
     detail: str,
     faults: Sequence[Fault] = (),
     headers: Mapping[str, str] | None = None,
-    **members: str | None,
+    **members: str | list[str] | None,
 ) -> Response:
     """An answer that says what went wrong. ``members``: further fields of ``Problem``."""
     told = Problem(
@@ -117,11 +118,13 @@ def of_control_error(error: ControlError) -> Response:
     """The answer for what the service has refused."""
     status = next(status for kind, status in _STATUSES if isinstance(error, kind))
     headers: dict[str, str] = {}
-    members: dict[str, str | None] = {}
+    members: dict[str, str | list[str] | None] = {}
     if isinstance(error, NotAuthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     elif isinstance(error, NotAllowed):
         members["role"] = error.needed
+    elif isinstance(error, NotFound):
+        members["covered_by"] = list(error.covered_by)
     elif isinstance(error, FileOwned):
         members["file"] = error.path
     elif isinstance(error, ManagedBy):
