@@ -33,6 +33,11 @@ class RedisPublisher:
         async with asyncio.timeout(PUSH_TIMEOUT_S):
             await self._client.publish(self._channel, msgspec.json.encode(revisions))
 
+    async def ping(self) -> None:
+        """Raises as ``publish`` where Redis gives no answer."""
+        async with asyncio.timeout(PUSH_TIMEOUT_S):
+            await self._client.execute_command("PING")
+
     async def close(self) -> None:
         """Give the connection back."""
         await self._client.aclose()

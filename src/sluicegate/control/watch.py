@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy.engine import URL
 
 from sluicegate.bounds import CONTROL_POLL_S, PUSH_PING_S
-from sluicegate.control.errors import ControlError
+from sluicegate.control.errors import ControlError, Unavailable
 from sluicegate.control.ledger import Ledger
 from sluicegate.errors import MissingExtra
 from sluicegate.rules.feed import POSTGRES_CHANNEL
@@ -28,12 +28,13 @@ class Watch:
     """The background of a rules service, on one event loop. ``chores``: what is done at each poll, one after another.
 
     ``failures`` counts polls and chores that could not be done; ``error`` is why the last one could not, None since one could.
-    ``listening``: whether PostgreSQL tells of changes.
+    ``away``: why the database gave no answer when it was asked last, None where it did. ``listening``: whether PostgreSQL tells of changes.
     """
 
     def __init__(self, ledger: Ledger, chores: list[Callable[[], Awaitable[None]]]) -> None:
         self.failures = 0
         self.error: str | None = None
+        self.away: str | None = None
         self.listening = False
         self._ledger = ledger
         self._chores = chores
@@ -64,20 +65,25 @@ class Watch:
         if first is not None:
             raise first
 
+    async def look(self, *, chores: bool = True) -> None:
+        """As ``once``, without the chores where they are not wanted; what goes wrong is noted, because nobody is there to be told."""
+        try:
+            await (self.once() if chores else self._ledger.refresh())
+        except Exception as error:  # noqa: BLE001 - the next look may succeed
+            self._fail(error)
+            self.away = str(error) if isinstance(error, Unavailable) else None
+        else:
+            self.error = self.away = None
+
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            try:
-                if loop.time() >= due:
-                    due = loop.time() + CONTROL_POLL_S
-                    await self.once()
-                else:
-                    await self._ledger.refresh()
-            except Exception as error:  # noqa: BLE001 - the next poll may succeed, and nobody is there to be told
-                self._fail(error)
+            if loop.time() >= due:
+                due = loop.time() + CONTROL_POLL_S
+                await self.look()
             else:
-                self.error = None
+                await self.look(chores=False)
             # Not wait_for: in Python 3.11 it loses a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due):

@@ -11,11 +11,12 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from sluicegate.app import logs
+from sluicegate.app.control.away import needs_of
 from sluicegate.app.control.copy import WorkingCopy
 from sluicegate.app.control.file import OwningFile
 from sluicegate.app.control.node_api import NodeApi
@@ -34,6 +35,7 @@ from sluicegate.control.service import RulesService
 from sluicegate.control.shared_counters import SharedCounters
 from sluicegate.doors.listen import Address, bind, named
 from sluicegate.errors import ConfigurationError
+from sluicegate.stores.base import Store
 from sluicegate.stores.urls import open_store
 
 __all__ = ["opened", "run_control", "serve_control", "serve_on"]
@@ -83,8 +85,10 @@ async def serve_on(
     ``opened`` is called when requests are answered, with the first admin's token where one was made. ``copy``: see ``WorkingCopy``.
     """
     tls = {} if settings.tls is None else {"control": ListenerTls("control", settings.tls, clock)}
-    async with _service(settings, clock) as service, _counters(service, settings, clock):
-        background = []
+    async with _service(settings, clock) as (service, publisher), _counters(service, settings, clock) as store:
+        background: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            needed.keep_watching for needed in needs_of(service, publisher, store)
+        ]
         if settings.rules is not None:
             file = OwningFile(settings.rules, settings.data, service)
             await file.take()
@@ -133,7 +137,9 @@ async def opened(db: str | None, data: Path, clock: Clock) -> AsyncIterator[Rule
 
 
 @contextlib.asynccontextmanager
-async def _service(settings: ControlSettings, clock: Clock) -> AsyncIterator[RulesService]:
+async def _service(
+    settings: ControlSettings, clock: Clock
+) -> AsyncIterator[tuple[RulesService, RedisPublisher | None]]:
     with named("push"):
         publisher = None if settings.push is None else RedisPublisher(settings.push, DEFAULT_NAMESPACE)
     try:
@@ -141,7 +147,7 @@ async def _service(settings: ControlSettings, clock: Clock) -> AsyncIterator[Rul
         with _as_configuration():
             service = await RulesService.open(url, clock, publisher=publisher)
         try:
-            yield service
+            yield service, publisher
         finally:
             # A database that is away at the end keeps nobody from ending; what was acknowledged is in it.
             with contextlib.suppress(ControlError):
@@ -152,9 +158,10 @@ async def _service(settings: ControlSettings, clock: Clock) -> AsyncIterator[Rul
 
 
 @contextlib.asynccontextmanager
-async def _counters(service: RulesService, settings: ControlSettings, clock: Clock) -> AsyncIterator[None]:
-    """The service reaches the counters of the nodes, as far as it was told how."""
+async def _counters(service: RulesService, settings: ControlSettings, clock: Clock) -> AsyncIterator[Store | None]:
+    """The service reaches the counters of the nodes, as far as it was told how. Gives the store that they share, None where there is none."""
     async with contextlib.AsyncExitStack() as stack:
+        store = None
         if settings.store is not None:
             with named("store"):
                 store = open_store(settings.store, clock, warm=False)
@@ -165,7 +172,7 @@ async def _counters(service: RulesService, settings: ControlSettings, clock: Clo
             nodes = NodeApi(service.nodes, clock, settings.node_api_token, allow=node_networks(settings.node_api_allow))
             stack.push_async_callback(nodes.close)
             service.counters.nodes = nodes
-        yield
+        yield store
 
 
 @contextlib.asynccontextmanager
