@@ -162,11 +162,12 @@ async def test_litestar(by_rules: Make, ask: Ask) -> None:
         [litestar_item],
         middleware=[DefineMiddleware(RateLimitMiddleware, limiter=by_rules(rules))],
         openapi_config=None,
+        logging_config=None,
     )
     answers = [await ask(within, f"/items/{n}") for n in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert answers[0].headers["X-RateLimit-Remaining"] == "1"
-    around = RateLimitMiddleware(Litestar([litestar_item], openapi_config=None), by_rules(rules))
+    around = RateLimitMiddleware(Litestar([litestar_item], openapi_config=None, logging_config=None), by_rules(rules))
     assert [(await ask(around, path)).status_code for path in ("/items/1", "/nothing", "/items/2")] == [200, 404, 429]
 
 
@@ -311,9 +312,11 @@ async def test_refusals_do_not_fill_the_log(
     if framework == "starlette":
         app: Any = RateLimitMiddleware(Starlette(routes=[Route("/", page)]), quota)
     elif framework == "litestar inside":
-        app = Litestar([handler], middleware=[DefineMiddleware(RateLimitMiddleware, limiter=quota)])
+        app = Litestar(
+            [handler], middleware=[DefineMiddleware(RateLimitMiddleware, limiter=quota)], logging_config=None
+        )
     elif framework == "litestar around":
-        app = RateLimitMiddleware(Litestar([handler]), quota)
+        app = RateLimitMiddleware(Litestar([handler], logging_config=None), quota)
     else:
         app = FastAPI()
         if framework == "fastapi":
