@@ -113,8 +113,10 @@ async def test_a_file_that_is_gone_for_a_while(
     assert service.taken == [b"one"]
 
 
-async def test_a_refused_edit_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version that comes from elsewhere takes the place of an edit that was refused, which is kept beside it."""
+async def test_a_refused_edit_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A version that comes from elsewhere takes the place of an edit that was refused, which is kept beside it; the log says where."""
     monkeypatch.setattr(copy_module, "COPY_POLL_S", 0.01)
     path, service = tmp_path / "rules.yaml", Service()
     path.write_bytes(b"one")
@@ -133,3 +135,5 @@ async def test_a_refused_edit_is_not_lost(tmp_path: Path, monkeypatch: pytest.Mo
             await watch
     assert b"5/minute" in path.read_bytes()
     assert (tmp_path / "rules.yaml.rejected").read_bytes() == b"bad"
+    (told,) = [record for record in caplog.records if record.getMessage() == "rules_set_aside"]
+    assert told.fields["kept"] == str(tmp_path / "rules.yaml.rejected")

@@ -105,7 +105,9 @@ class WorkingCopy:
             return
         if self._complaint.error:
             # Somebody's work, which is nowhere else: a typing error in it must not cost it.
-            await asyncio.to_thread(replace_file, self._path.with_name(f"{self._path.name}.rejected"), before)
+            kept = self._path.with_name(f"{self._path.name}.rejected")
+            await asyncio.to_thread(replace_file, kept, before)
+            logs.event(logging.WARNING, "rules_set_aside", file=str(self._path), kept=str(kept))
         await asyncio.to_thread(replace_file, self._path.resolve(), content)
         await asyncio.to_thread(note, self._data, content)
         self._judged, self._version = digest_of(content), told.version
