@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -265,8 +266,9 @@ async def test_a_renewed_token(control, make_node, until, tmp_path):
     assert limit(node) == 5
 
 
-async def test_no_rules_yet(control, make_node, until):
-    """A node waits for the first version of a service that has none; where none comes in time it does not start."""
+async def test_no_rules_yet(control, make_node, until, caplog):
+    """A node waits for the first version of a service that has none, which is no error; where none comes in time it does not start."""
+    caplog.set_level(logging.INFO, "sluicegate")
     node = make_node(control.url, wait_s=0.5)
     with pytest.raises(ConfigurationError, match="no rules yet"):
         await node.feed.begin()
@@ -276,6 +278,10 @@ async def test_no_rules_yet(control, make_node, until):
     await control.put("5/minute")
     await begun
     assert limit(waiting) == 5
+    assert node.state.rejected == waiting.state.rejected == 0
+    told = {record.getMessage(): record.levelname for record in caplog.records}
+    assert told["rules_awaited"] == "INFO"
+    assert "rules_rejected" not in told
 
 
 async def test_what_was_kept_is_damaged(control, make_node, until):

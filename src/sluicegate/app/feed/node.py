@@ -169,7 +169,7 @@ class FeedNode:
             self.standing.judged = snapshot.revisions
             self._retry_files = False
             if snapshot.rules is None:
-                self._reject("the rules service has no rules yet")
+                self._reject("the rules service has no rules yet", awaited=True)
                 return False
             if not await self._make(snapshot):
                 return False
@@ -213,12 +213,16 @@ class FeedNode:
             logging.INFO, "rules_accepted", version=state.version, overlay=revisions.overlay, digest=state.digest
         )
 
-    def _reject(self, reason: str) -> None:
+    def _reject(self, reason: str, *, awaited: bool = False) -> None:
+        """Say once why not. ``awaited``: nothing is wrong, there is nothing to put in service yet."""
         if reason == self.state.error:
             return
         self.state.error = reason
-        self.state.rejected += 1
         self._report_now.set()
+        if awaited:
+            logs.event(logging.INFO, "rules_awaited", serving=self.state.version, reason=reason)
+            return
+        self.state.rejected += 1
         logs.event(logging.ERROR, "rules_rejected", serving=self.state.version, error=reason)
 
     @property
