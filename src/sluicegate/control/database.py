@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -112,10 +113,23 @@ class Database:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
 
     async def upgrade(self) -> None:
-        """Bring the tables to this release; several processes may do so at once. Raises ConfigurationError where they are newer."""
+        """Bring the tables to this release; several processes may do so at once. Raises ConfigurationError where they are
+        newer, and where a file cannot be opened.
+        """
+        self._check_openable()
         async with self.write() as connection:
             await connection.run_sync(_migrate)
         self._file = self._file_now()
+
+    def _check_openable(self) -> None:
+        """Raises ConfigurationError where the file cannot be opened for writing, or made; for its owner only, as it holds who may do what."""
+        path = self.url.database or ""
+        if self.is_postgresql or path.startswith("file:"):
+            return
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise ConfigurationError(f"the database {path!r} cannot be opened: {error.strerror}") from error
 
     def _file_now(self) -> tuple[int, int] | None:
         if self.is_postgresql:
