@@ -525,7 +525,11 @@ async def test_who_may_not_import_does_not_wait(service, editor, viewer):
         await go_on.wait()
 
     tasks = [
-        asyncio.create_task(service.lists.import_entries(editor, "block", unfinished(), source=f"feed{number}"))
+        asyncio.create_task(
+            service.lists.import_entries(
+                replace(editor, auth=f"token:9{number}"), "block", unfinished(), source=f"feed{number}"
+            )
+        )
         for number in range(IMPORTS_AT_ONCE_MAX)
     ]
     async with asyncio.timeout(30):

@@ -41,7 +41,7 @@ class Audit:
         """The newest first. ``action``, ``by`` (the actor's name), ``resource``, ``outcome``: only rows with exactly this; "": with any."""
         self._ledger.allow(actor, Role.VIEWER)
         query = select(_TABLE).order_by(_TABLE.c.id.desc()).limit(rows_of_page(page_size))
-        before = read_token(page_token, int)
+        before = read_token(page_token, "audit", int)
         if before is not None:
             query = query.where(_TABLE.c.id < before[0])
         for column, value in (("action", action), ("actor", by), ("resource", resource), ("outcome", outcome)):
@@ -49,7 +49,7 @@ class Audit:
                 query = query.where(_TABLE.c[column] == _sought(column, value))
         async with self._ledger.database.read() as connection:
             rows = (await connection.execute(query)).all()
-        return page_of(rows, page_size, _made, lambda row: (row.id,))
+        return page_of(rows, page_size, "audit", _made, lambda row: (row.id,))
 
     async def export(self, actor: Actor, *, after: int = 0) -> AsyncIterator[AuditRow]:
         """All rows above number ``after``, the oldest first, in bounded memory. The export itself is a row, the last one."""

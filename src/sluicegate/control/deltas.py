@@ -46,7 +46,7 @@ async def delta(connection: AsyncConnection, table: Table, part: Part, since: in
     if cursor:
         mode = _FULL if since == 0 else _SINCE
         words = [str, int] if mode == _FULL else [str, int, int]
-        read = read_token(cursor, *words, *kinds, name="cursor") or []
+        read = read_token(cursor, table.name, *words, *kinds, name="cursor") or []
         if read[0] == mode and floor <= read[1] <= revision:
             revision, position = read[1], read[2:]
     # Also one who stands above everything: the database was set back, and nobody knows what he has.
@@ -62,7 +62,7 @@ async def _full(connection: AsyncConnection, table: Table, revision: int, positi
         query = query.where(keys > tuple_(*position))
     rows = (await connection.execute(query)).all()
     shown, more = rows[:CHANGES_PAGE_MAX], len(rows) > CHANGES_PAGE_MAX
-    cursor = write_token(_FULL, revision, *_key(table, shown[-1])) if more else ""
+    cursor = write_token(table.name, _FULL, revision, *_key(table, shown[-1])) if more else ""
     return Delta(0, 0 if more else revision, position is None, shown, more, cursor)
 
 
@@ -76,7 +76,7 @@ async def _since(
         query = query.where(tuple_(*order) > tuple_(*position))
     rows = (await connection.execute(query)).all()
     shown, more = rows[:CHANGES_PAGE_MAX], len(rows) > CHANGES_PAGE_MAX
-    cursor = write_token(_SINCE, revision, shown[-1].revision, *_key(table, shown[-1])) if more else ""
+    cursor = write_token(table.name, _SINCE, revision, shown[-1].revision, *_key(table, shown[-1])) if more else ""
     return Delta(since, since if more else revision, False, shown, more, cursor)
 
 

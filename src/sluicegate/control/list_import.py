@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sluicegate.bounds import IMPORT_BATCH_LINES, IMPORT_FAULTS_SHOWN, IMPORT_LINE_BYTES_MAX, LIST_ENTRIES_MAX
 from sluicegate.control.errors import Fault, Invalid
-from sluicegate.control.list_values import NotAnEntry, read_line
+from sluicegate.control.list_values import NotAnEntry, check_width, read_line
 
 __all__ = ["Import", "stage", "unstage"]
 
@@ -35,7 +36,10 @@ _DROP_ALL: Final = (_DROP, "DROP TABLE IF EXISTS steps")
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """What is imported into where, and how. ``expires_us`` None: for good, where a line does not say otherwise."""
+    """What is imported into where, and how. ``expires_us`` None: for good, where a line does not say otherwise.
+
+    ``force``: networks may be of any size.
+    """
 
     list: str
     source: str
@@ -44,6 +48,7 @@ class Import:
     replace: bool
     expires_us: int | None
     now_us: int
+    force: bool = False
 
 
 async def stage(connection: AsyncConnection, chunks: AsyncIterable[bytes], settings: Import) -> int:
@@ -97,9 +102,13 @@ def _read(lines: list[bytes], first: int, settings: Import, faults: list[Fault])
     rows: list[Staged] = []
     for number, line in enumerate(lines, first):
         try:
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
             row = read_line(line, settings.form, settings.kind, settings.expires_us)
             if row is not None:
                 _check_end(row[2], settings.now_us)
+                if not settings.force:
+                    check_width(row[0], row[1])
         except NotAnEntry as error:
             faults.append(Fault(f"line {number}: {error}", f"/{number}"))
             if len(faults) >= IMPORT_FAULTS_SHOWN:

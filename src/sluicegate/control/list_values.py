@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final, cast, get_args
+import json
+from typing import Any, Final, cast, get_args
 
 import msgspec
 
-from sluicegate.bounds import IMPORT_LINE_BYTES_MAX, LIST_VALUE_CHARS_MAX
+from sluicegate.bounds import IMPORT_LINE_BYTES_MAX, LIST_IPV4_PREFIX_MIN, LIST_IPV6_PREFIX_MIN, LIST_VALUE_CHARS_MAX
 from sluicegate.control.errors import Fault, Invalid
 from sluicegate.rules.feed import ListKey, ListKind, ListName
 from sluicegate.rules.identity.addresses import IPV4_BITS, IPV6_BITS, Block, read_block
 from sluicegate.rules.notation import shown
 
-__all__ = ["ImportedEntry", "NotAnEntry", "covering", "key_of", "read_line", "value_of"]
+__all__ = ["ImportedEntry", "NotAnEntry", "check_width", "covering", "key_of", "read_line", "value_of"]
 
 _NAMES: Final = get_args(ListName)
 _KINDS: Final = get_args(ListKind)
 _NDJSON: Final = "ndjson"
+_FIELDS: Final = (b'"value"', b'"kind"', b'"expires_us"')
 
 
 class NotAnEntry(ValueError):
@@ -56,6 +58,14 @@ def value_of(kind: str, value: object) -> str:
     return value
 
 
+def check_width(kind: str, value: str) -> None:
+    """Raises NotAnEntry for a network so large that it is nearly always a slip. ``value``: as ``value_of`` gives it."""
+    prefix = value.partition("/")[2] if kind == "ip" else ""
+    least = LIST_IPV6_PREFIX_MIN if ":" in value else LIST_IPV4_PREFIX_MIN
+    if prefix and int(prefix) < least:
+        raise NotAnEntry(f"{value} is a network wider than /{least}; it is taken with force only")
+
+
 def covering(value: str) -> tuple[str, ...]:
     """All wider networks that hold an address or a network, which is spelled as ``value_of`` does; the narrowest first."""
     is_v6, shift, prefix = read_block(value)
@@ -82,7 +92,9 @@ def read_line(line: bytes, form: str, kind: str, expires_us: int | None) -> tupl
             return None
         try:
             entry = msgspec.json.decode(line, type=ImportedEntry)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if b"\\" in line or any(line.count(field) > 1 for field in _FIELDS):
+                json.loads(line, object_pairs_hook=_check_once)
+        except (msgspec.DecodeError, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise NotAnEntry(str(error)) from error
         kind = entry.kind or kind
         if kind not in _KINDS:
@@ -98,3 +110,11 @@ def read_line(line: bytes, form: str, kind: str, expires_us: int | None) -> tupl
         text = text.partition("#")[0].partition(";")[0]
     text = text.strip()
     return (kind, value_of(kind, text), expires_us) if text else None
+
+
+def _check_once(pairs: list[tuple[str, Any]]) -> None:
+    """Raises NotAnEntry for a key that is there twice: readers differ in which of the values they take."""
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise NotAnEntry(f"{name}: is there {names.count(name)} times")

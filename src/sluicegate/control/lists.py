@@ -33,11 +33,12 @@ from sluicegate.control.errors import (
 from sluicegate.control.ledger import Ledger, read_revisions
 from sluicegate.control.list_import import Import, stage, unstage
 from sluicegate.control.list_steps import Job, in_steps
-from sluicegate.control.list_values import covering, key_of
+from sluicegate.control.list_values import NotAnEntry, check_width, covering, key_of
 from sluicegate.control.model import Actor, Expect, ImportResult, ListRow, Page, Role
 from sluicegate.control.paging import check_text, page_of, read_token, rows_of_page
 from sluicegate.control.penalties import Givable
 from sluicegate.control.room import Room
+from sluicegate.control.turns import Turns
 from sluicegate.rules.feed import ListChanges, ListEntry, ListKey, ListKind, ListName
 
 __all__ = ["Lists"]
@@ -53,6 +54,7 @@ class Lists:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._room = Room(_TABLE)
+        self._turns = Turns()
         self._importing = asyncio.Semaphore(IMPORTS_AT_ONCE_MAX)
         self._removing = asyncio.Semaphore(IMPORTS_AT_ONCE_MAX)
 
@@ -77,8 +79,9 @@ class Lists:
     ) -> Page[ListRow]:
         """In order of kind and value. ``kind``, ``source`` None: any."""
         _check_name(name)
+        collection = f"lists/{name}"
         query = select(_TABLE).where(_TABLE.c.list == name, self._lives())
-        after = read_token(page_token, str, str)
+        after = read_token(page_token, collection, str, str)
         if after is not None:
             query = query.where(
                 or_(_TABLE.c.kind > after[0], and_(_TABLE.c.kind == after[0], _TABLE.c.value > after[1]))
@@ -90,7 +93,7 @@ class Lists:
         query = query.order_by(_TABLE.c.list, _TABLE.c.kind, _TABLE.c.value).limit(rows_of_page(page_size))
         async with self._ledger.database.read() as connection:
             rows = (await connection.execute(query)).all()
-        return page_of(rows, page_size, _made, lambda row: (row.kind, row.value))
+        return page_of(rows, page_size, collection, _made, lambda row: (row.kind, row.value))
 
     async def count(self, name: ListName) -> dict[str, int]:
         """Live entries per source, "" for those without one."""
@@ -111,11 +114,12 @@ class Lists:
         source: str = "",
         reason: str = "",
         expect: Expect = None,
+        force: bool = False,
         validate_only: bool = False,
     ) -> ListRow:
         """An entry, in place of the one with its key; from then on it is one of ``source``.
 
-        ``expect``: the revision of the entry; None: whatever is there.
+        ``expect``: the revision of the entry; None: whatever is there. ``force``: take a network of any size.
         """
         action = f"list.{name}.put"
         begun = self._ledger.change(
@@ -123,6 +127,8 @@ class Lists:
         )
         async with begun as change:
             key = key_of(name, kind, value)
+            if not force:
+                _check_width(key)
             check_text("source", source, 128)
             if expires_us is not None and not change.now_us < expires_us < 2**63:
                 raise Invalid([Fault(f"expires_us: {expires_us} is not ahead", "/expires_us")])
@@ -203,6 +209,7 @@ class Lists:
         replace: bool = False,
         expires_us: int | None = None,
         reason: str = "",
+        force: bool = False,
         validate_only: bool = False,
     ) -> ImportResult:
         """A feed, in bounded memory, whatever the size of the chunks. Raises Invalid with pointers ``/LINE`` from 1; then nothing is taken.
@@ -213,7 +220,8 @@ class Lists:
         somebody blocked by hand.
 
         A large one is taken in steps, each a revision (``list_steps``): one that is cut off in the middle has been taken in part, and the
-        same feed again does the rest. Raises Conflict where another import of the source begins meanwhile.
+        same feed again does the rest. Raises Conflict where another import of the source begins meanwhile. Imports by one token follow one
+        another. With ``replace`` a feed without any entry is refused: it is more likely a slip than the wish to remove all. ``force``: take networks of any size.
         """
         action, resource = f"list.{name}.import", f"{name}:{source}"
         # Who may not, or asks for nonsense, is told before there is room for one more.
@@ -224,10 +232,17 @@ class Lists:
             check_text("source", source, 128, least=1)
         if refusal:
             await self._refuse(refusal[0], actor, action, resource, reason, validate_only=validate_only)
-        async with self._importing, self._ledger.database.scratch() as connection, unstage(connection):
+        async with (
+            self._turns.of(actor.auth),
+            self._importing,
+            self._ledger.database.scratch() as connection,
+            unstage(connection),
+        ):
             with self._as_refusal() as refusal:
-                settings = Import(name, source, kind, form, replace, expires_us, self._ledger.clock.now_us())
+                settings = Import(name, source, kind, form, replace, expires_us, self._ledger.clock.now_us(), force)
                 lines = await stage(connection, chunks, settings)
+                if replace and not lines:
+                    raise Invalid([Fault("holds no entry; to remove a feed, delete its source")])
             if refusal:
                 await self._refuse(refusal[0], actor, action, resource, reason, validate_only=validate_only)
             job = Job(settings, actor, action, resource, reason, LIST_ENTRIES_MAX)
@@ -337,6 +352,13 @@ def _is_wide(key: ListKey) -> bool:
     _, kind, value = key
     prefix = value.partition("/")[2] if kind == "ip" else ""
     return bool(prefix) and int(prefix) < (PENALTY_IPV6_PREFIX_MIN if ":" in value else PENALTY_IPV4_PREFIX_MIN)
+
+
+def _check_width(key: ListKey) -> None:
+    try:
+        check_width(key[1], key[2])
+    except NotAnEntry as error:
+        raise Invalid([Fault(f"value: {error}", "/value")]) from error
 
 
 def _check_name(name: str) -> None:

@@ -100,12 +100,12 @@ class Nodes:
         """In order of their names. ``lag_us`` counts from the first change a node lacks, or from when it was last heard of."""
         await self.flush()
         query = select(_TABLE).order_by(_TABLE.c.node).limit(rows_of_page(page_size))
-        after = read_token(page_token, str)
+        after = read_token(page_token, "nodes", str)
         if after is not None:
             query = query.where(_TABLE.c.node > after[0])
         async with self._ledger.database.read() as connection:
             rows = (await connection.execute(query)).all()
-        return page_of(rows, page_size, self._made, lambda row: (row.node,))
+        return page_of(rows, page_size, "nodes", self._made, lambda row: (row.node,))
 
     async def forget(self, actor: Actor, node: str, *, reason: str = "", validate_only: bool = False) -> None:
         """Take a node off the list; it comes back with its next report. Needs the role editor. Raises NotFound."""

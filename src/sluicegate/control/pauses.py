@@ -83,14 +83,14 @@ class Pauses:
     async def page(self, *, page_size: int, page_token: str = "", ended: bool = False) -> Page[PauseRow]:
         """Those that hold, or with ``ended`` all; the newest first."""
         query = select(_TABLE).order_by(_TABLE.c.id.desc()).limit(rows_of_page(page_size))
-        before = read_token(page_token, int)
+        before = read_token(page_token, "pauses", int)
         if before is not None:
             query = query.where(_TABLE.c.id < before[0])
         if not ended:
             query = query.where(_holds_at(self._ledger.clock.now_us()))
         async with self._ledger.database.read() as connection:
             rows = (await connection.execute(query)).all()
-        return page_of(rows, page_size, _made, lambda row: (row.id,))
+        return page_of(rows, page_size, "pauses", _made, lambda row: (row.id,))
 
     async def sweep(self) -> None:
         """Note the end of pauses whose time is over, each with its row of the audit trail."""

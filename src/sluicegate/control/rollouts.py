@@ -102,12 +102,12 @@ class Rollouts:
     async def page(self, *, page_size: int, page_token: str = "") -> Page[RolloutRow]:
         """The newest first."""
         query: Select[Any] = select(_TABLE).order_by(_TABLE.c.id.desc()).limit(rows_of_page(page_size))
-        before = read_token(page_token, int)
+        before = read_token(page_token, "rollouts", int)
         if before is not None:
             query = query.where(_TABLE.c.id < before[0])
         async with self._ledger.database.read() as connection:
             rows = (await connection.execute(query)).mappings().all()
-        return page_of([data_of(row) for row in rows], page_size, rollout_of, lambda row: (row["id"],))
+        return page_of([data_of(row) for row in rows], page_size, "rollouts", rollout_of, lambda row: (row["id"],))
 
     async def advance(
         self, actor: Actor, rollout: int, basis_points: int, *, reason: str = "", validate_only: bool = False

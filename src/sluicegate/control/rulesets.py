@@ -105,12 +105,12 @@ class Rulesets:
     async def versions(self, *, page_size: int, page_token: str = "") -> Page[VersionInfo]:
         """The newest first."""
         query: Select[Any] = select(*_INFO).order_by(_TABLE.c.version.desc()).limit(rows_of_page(page_size))
-        before = read_token(page_token, int)
+        before = read_token(page_token, "versions", int)
         if before is not None:
             query = query.where(_TABLE.c.version < before[0])
         async with self._ledger.database.read() as connection:
             rows = (await connection.execute(query)).all()
-        return page_of(rows, page_size, _info, lambda row: (row.version,))
+        return page_of(rows, page_size, "versions", _info, lambda row: (row.version,))
 
     async def diff(self, old: int, new: int) -> VersionDiff:
         """What lies between two versions, in either order. Raises NotFound."""

@@ -53,7 +53,7 @@ class Subjects:
     async def page(self, *, page_size: int, page_token: str = "", prefix: str = "") -> Page[SubjectRow]:
         """In order of their names; with ``prefix`` those that begin with it."""
         query = select(_TABLE).where(_LIVE).order_by(_TABLE.c.subject).limit(rows_of_page(page_size))
-        after = read_token(page_token, str)
+        after = read_token(page_token, "subjects", str)
         if after is not None:
             query = query.where(_TABLE.c.subject > after[0])
         if prefix:
@@ -62,7 +62,7 @@ class Subjects:
             query = query.where(_TABLE.c.subject >= prefix, _TABLE.c.subject < f"{prefix}{chr(0x10FFFF)}")
         async with self._ledger.database.read() as connection:
             rows = (await connection.execute(query)).all()
-        return page_of(rows, page_size, _made, lambda row: (row.subject,))
+        return page_of(rows, page_size, "subjects", _made, lambda row: (row.subject,))
 
     async def put(
         self,

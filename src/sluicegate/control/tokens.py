@@ -98,12 +98,12 @@ class Tokens:
         """All, the newest first."""
         self._ledger.allow(actor, Role.ADMIN)
         query = select(_TABLE).order_by(_TABLE.c.id.desc()).limit(rows_of_page(page_size))
-        before = read_token(page_token, int)
+        before = read_token(page_token, "tokens", int)
         if before is not None:
             query = query.where(_TABLE.c.id < before[0])
         async with self._ledger.database.read() as connection:
             rows = (await connection.execute(query)).all()
-        return page_of(rows, page_size, _made, lambda row: (row.id,))
+        return page_of(rows, page_size, "tokens", _made, lambda row: (row.id,))
 
     async def revoke(self, actor: Actor, token: int, *, reason: str = "", validate_only: bool = False) -> TokenRow:
         """At once. Raises NotFound; Conflict for one that is revoked, and for the last one of an admin."""

@@ -205,3 +205,26 @@ async def test_adopting(client: httpx.AsyncClient) -> None:
     after = (await client.post("/v1/adopt", json={"reason": "restored"})).json()["incarnation"]
     again = (await client.post("/v1/adopt?validate_only=true")).json()["incarnation"]
     assert before != after == again
+
+
+async def test_force_for_wide_networks(client: httpx.AsyncClient) -> None:
+    """A network wider than /8 needs `force` on every way onto a list."""
+    wide = {"kind": "ip", "value": "0.0.0.0/1"}
+    refused = await client.post("/v1/lists/block", json=wide)
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "#/value")
+    assert (await client.post("/v1/lists/block?force=true", json=wide)).status_code == 201
+    place = "/v1/lists/allow/entries/ip/0.0.0.0%2F1"
+    assert (await client.put(place, json={})).status_code == 422
+    assert (await client.put(place + "?force=true", json={})).status_code == 200
+    path = "/v1/lists/block/import?source=waf"
+    answer = await client.post(path, content=b"128.0.0.0/1", headers=TEXT)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "#/1")
+    assert (await client.post(path + "&force=true", content=b"128.0.0.0/1", headers=TEXT)).status_code == 200
+
+
+async def test_a_replacement_of_comments_only(client: httpx.AsyncClient) -> None:
+    """A feed of comments is refused as an empty one where it would remove everything."""
+    path = "/v1/lists/block/import?source=waf"
+    assert (await client.post(path, content=b"192.0.2.1", headers=TEXT)).status_code == 200
+    assert (await client.post(path + "&replace=true", content=b"# gone\n", headers=TEXT)).status_code == 422
+    assert (await client.get("/v1/lists")).json()["block"]["entries"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,6 +30,8 @@ _list_argument = click.argument("name", type=_LIST, metavar="allow|block")
 _ends = option(
     "expires", type=EndType(), metavar="WHEN", help="When it ends: a span such as 15m, or a time. Left out: never."
 )
+
+_force = flag("force", help="Take networks wider than /8 (IPv4) or /16 (IPv6).")
 
 
 @click.group(cls=Group)
@@ -98,22 +101,25 @@ async def _get_entry(session: Session, name: str, value: str) -> int:
 @_ends
 @option("source", metavar="NAME", help="The feed it belongs to.  [default: none]")
 @flag("update", help="Change the entry where it is there already.")
+@_force
 @changing
 @connected()
 async def _add_entry(
-    session: Session, name: str, value: str, expires: End | None, source: str | None, update: bool
+    session: Session, name: str, value: str, expires: End | None, source: str | None, update: bool, force: bool
 ) -> int:
     """Put somebody on a list."""
     settings: dict[str, Any] = {} if expires is None else expires.fields("expires_us", "expires_s")
     if source is not None:
         settings["source"] = source
+    params = {"force": "true"} if force else {}
     path = entry_path(name, value)
     found = await session.found(path) if update else None
     if found is not None:
-        answer = await session.change("PUT", path, body=settings, match=found.etag)
+        answer = await session.change("PUT", path, body=settings, match=found.etag, params=params)
     else:
         kind, spelled = split_value(value)
-        answer = await session.change("POST", f"/v1/lists/{name}", body={"kind": kind, "value": spelled, **settings})
+        body = {"kind": kind, "value": spelled, **settings}
+        answer = await session.change("POST", f"/v1/lists/{name}", body=body, params=params)
     row = answer.data
     session.done(row, f"{row['kind']} {row['value']} is on the {name} list, ends {when(row['expires_us'])}")
     return 0
@@ -154,6 +160,7 @@ async def _remove_entries(
     help="Form of the lines; auto looks at the first character.",
 )
 @flag("replace", help="Remove entries of this feed that are not among the lines.")
+@_force
 @_ends
 @option("import-timeout", type=DurationType(), default="10m", help="How long to wait for the service to take it.")
 @changing
@@ -166,6 +173,7 @@ async def _import_entries(
     kind: str,
     lines: str,
     replace: bool,
+    force: bool,
     expires: End | None,
     import_timeout: float,
 ) -> int:
@@ -173,6 +181,8 @@ async def _import_entries(
     if expires is not None and expires.after_us is None:
         raise click.BadParameter("a feed ends a span from now, such as 7d", param_hint="--expires")
     params = {"source": source, "kind": kind, "replace": "true" if replace else "false"}
+    if force:
+        params["force"] = "true"
     if expires is not None and expires.after_us is not None:
         params["expires_s"] = f"{expires.after_us / US_PER_S:g}"
     try:
@@ -180,7 +190,8 @@ async def _import_entries(
         stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
         with stream:
             first = stream.read(_CHUNK_BYTES)
-            media = _MEDIA[lines] if lines != "auto" else _MEDIA["ndjson" if first.lstrip()[:1] == b"{" else "text"]
+            start = first.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+            media = _MEDIA[lines] if lines != "auto" else _MEDIA["ndjson" if start == b"{" else "text"]
             answer = await session.change(
                 "POST",
                 f"/v1/lists/{name}/import",

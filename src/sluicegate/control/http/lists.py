@@ -31,6 +31,7 @@ LISTS: Final = Operations("lists")
 
 List = Annotated[ListName, Path(alias="list", description="Which list.")]
 Kind = Annotated[ListKind, Path(description="What the value names.")]
+Force = Annotated[bool, Query(description="Take a network wider than /8 (IPv4) or /16 (IPv6).")]
 Source = Annotated[str, Path(min_length=1, description="The name of a feed.")]
 
 _ENTRY: Final = "/v1/lists/{list}/entries/{kind}/{value:path}"
@@ -70,12 +71,14 @@ async def _list_entries(
 @LISTS.add(
     "POST", "/v1/lists/{list}", answer=ListRow, status=201, also=(200,), body=NewEntry, refusals=(409,), tagged=True
 )
-async def _create_entry(request: Request, name: List, actor: Writer, context: Shared, how: Writing) -> Response:
+async def _create_entry(
+    request: Request, name: List, actor: Writer, context: Shared, how: Writing, force: Force = False
+) -> Response:
     """Put somebody on a list who is not there yet; 200 where it was only tried."""
     body = converted(await read_data(request), NewEntry)
     settings = EntrySettings(body.expires_us, body.expires_s, body.source, body.reason)
     try:
-        return await _put(context, actor, (name, body.kind, body.value), settings, how, ABSENT, 201)
+        return await _put(context, actor, (name, body.kind, body.value), settings, how, ABSENT, 201, force=force)
     except PreconditionFailed:
         raise AlreadyExists("entry", f"{name}:{body.kind}:{body.value}") from None
 
@@ -90,12 +93,20 @@ async def _get_entry(request: Request, name: List, kind: Kind, value: str, _acto
 
 @LISTS.add("PUT", _ENTRY, answer=ListRow, body=EntrySettings, refusals=_WRITES, tagged=True)
 async def _put_entry(
-    request: Request, name: List, kind: Kind, value: str, actor: Writer, context: Shared, how: Writing, expect: Expected
+    request: Request,
+    name: List,
+    kind: Kind,
+    value: str,
+    actor: Writer,
+    context: Shared,
+    how: Writing,
+    expect: Expected,
+    force: Force = False,
 ) -> Response:
     """Put somebody on a list, or change the entry. A new one needs no `If-Match`; one that is there does."""
     settings = converted(await read_data(request), EntrySettings)
     with stated(expect, "entry", f"{name}:{kind}:{value}") as found:
-        return await _put(context, actor, (name, kind, value), settings, how, found, 200)
+        return await _put(context, actor, (name, kind, value), settings, how, found, 200, force=force)
 
 
 async def _put(
@@ -106,10 +117,18 @@ async def _put(
     how: Writing,
     expect: Expected,
     status: int,
+    *,
+    force: bool,
 ) -> Response:
     ends_us = end_of(context.clock.now_us(), settings.expires_us, settings.expires_s, _ENDS)
     row = await context.service.lists.put(
-        actor, *key, expires_us=ends_us, source=settings.source, expect=expect, **how.because(settings.reason)
+        actor,
+        *key,
+        expires_us=ends_us,
+        source=settings.source,
+        expect=expect,
+        force=force,
+        **how.because(settings.reason),
     )
     if how.validate_only:
         return ok(row)
@@ -145,6 +164,7 @@ async def _import_entries(
     kind: Annotated[ListKind, Query(description="What the values name, where a line does not say.")] = "ip",
     replace: Annotated[bool, Query(description="Remove entries of this source that are not among the lines.")] = False,
     expires_s: Annotated[float | None, Query(gt=0, description="Seconds until they end; left out: never.")] = None,
+    force: Force = False,
 ) -> Response:
     """Take a feed into a list; nothing of it where a line is wrong.
 
@@ -153,7 +173,7 @@ async def _import_entries(
 
     `text/plain`: a value a line; what follows `#` or `;` is a comment. `application/x-ndjson`: a line is
     `{"value": ..., "kind": ..., "expires_us": ...}`, of which only the value must be there. The body may have any length up to the
-    bound and is never held in memory; an empty one is refused. A line that is wrong is told by its number.
+    bound and is never held in memory; an empty one is refused, and with `replace` one without any entry. A line that is wrong is told by its number.
     """
     form = _FORMS[media_type(request, _TEXT, _NDJSON)]
     result = await context.service.lists.import_entries(
@@ -165,6 +185,7 @@ async def _import_entries(
         source=source,
         replace=replace,
         expires_us=end_of(context.clock.now_us(), None, expires_s, _ENDS),
+        force=force,
         **how.because(None),
     )
     return ok(result)

@@ -65,7 +65,7 @@ async def _list_rules(_actor: Viewer, context: Shared, page: Page) -> Response:
 
     All pages are of the version of the first one, also where the rules change in between.
     """
-    position = read_token(page.token, int, int)
+    position = read_token(page.token, "rules", int, int)
     rulesets = context.service.rulesets
     version = await rulesets.current() if position is None else await rulesets.version(position[0])
     if version is None:
@@ -76,7 +76,7 @@ async def _list_rules(_actor: Viewer, context: Shared, page: Page) -> Response:
     end = start + len(shown)
     number = version.info.version
     tags = {rule["name"]: etag(version.revisions[rule["name"]]) for rule in shown}
-    return ok(RulesPage(shown, tags, number, write_token(number, end) if end < len(rules) else ""))
+    return ok(RulesPage(shown, tags, number, write_token("rules", number, end) if end < len(rules) else ""))
 
 
 @RULES.add("POST", "/v1/rules", answer=Outcome, status=201, also=(200,), body="NewRule", refusals=(409,), tagged=True)
