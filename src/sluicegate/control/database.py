@@ -251,29 +251,36 @@ def _answering() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeout, OSError) as error:
-        raise Unavailable(f"the database does not answer: {_reason(error)}") from error
+        raise _unavailable(error) from error
     except DBAPIError as error:
         if type(error) is DatabaseError:
             # SQLite's word for a file that is damaged, or none of its own.
             raise Unavailable(f"the database cannot be read: {_reason(error)}") from error
         if error.connection_invalidated or "timeout" in str(error.orig).lower() or _is_away(error.orig):
-            raise Unavailable(f"the database does not answer: {_reason(error)}") from error
+            raise _unavailable(error) from error
         raise
     except Exception as error:
         # What the driver raises while it connects comes as it is.
         if _is_away(error):
-            raise Unavailable(f"the database does not answer: {_reason(error)}") from error
+            raise _unavailable(error) from error
         raise
 
 
 # Classes of SQLSTATE: connection, resources (a full disk, too many connections), told to go or starting, the system, a server that only
 # reads (the other half of a failover), a lock or a transaction that others won; and a login that is refused.
 _AWAY: Final = ("08", "53", "57", "58", "25006", "55P03", "55000", "40", "28", "3D")
+_LOGIN: Final = "28"
 
 
 def _is_away(error: object) -> bool:
     state = getattr(error, "sqlstate", None)
     return isinstance(state, str) and state.startswith(_AWAY)
+
+
+def _unavailable(error: BaseException) -> Unavailable:
+    state = getattr(getattr(error, "orig", None) or error, "sqlstate", None)
+    what = "refuses the login" if isinstance(state, str) and state.startswith(_LOGIN) else "does not answer"
+    return Unavailable(f"the database {what}: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
