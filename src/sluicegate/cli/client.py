@@ -149,7 +149,13 @@ class Client:
             )
         if isinstance(error, httpx.ConnectError):
             return Refusal(f"cannot reach the rules service at {self.where}: {_one_line(error)}")
-        return Refusal(f"{self.where}: the connection broke: {_one_line(error) or type(error).__name__}")
+        return Refusal(f"{self.where}: the connection broke: {_one_line(error) or type(error).__name__}{self._hint()}")
+
+    def _hint(self) -> str:
+        """What is likely where a server ends a connection before it answers."""
+        if self.where.startswith("https:"):
+            return "; where the service asks for a client's certificate, give --cert and --key"
+        return "; if the service speaks TLS, its address begins with https://" if self.where.startswith("http:") else ""
 
 
 def _words(response: httpx.Response, problem: Mapping[str, Any]) -> str:

@@ -71,13 +71,22 @@ def explain(rules: Path | None, cost: int, **values: Any) -> int:
         facts = taken_facts(values)
         if facts is None:
             raise click.UsageError(_NO_FACTS)
+        _say_without_path(facts)
         return call(values, lambda session: explain_remote(session, facts, cost))
-    rows = Engine(read_rules(rules)).explain(_facts(values), cost)
+    known = _facts(values)
+    if known.path is None:
+        _say_without_path({})
+    rows = Engine(read_rules(rules)).explain(known, cost)
     if values["json"]:
         click.echo(json_format.dumps([row._asdict() for row in rows], indent=2))
     else:
         click.echo("\n".join(_explained_line(row) for row in rows) if rows else "there are no rules")
     return 0
+
+
+def _say_without_path(facts: dict[str, Any]) -> None:
+    if facts.get("path") is None:
+        click.echo("no --path was given: rules that match paths do not apply", err=True)
 
 
 def _facts(values: dict[str, Any]) -> Facts:

@@ -28,6 +28,8 @@ _FLAGS: Final = {
     "tier": "The tier, where the request says it.",
 }
 
+_NAMED_ALONE: Final = ("user", "api_key", "tenant")
+
 
 def facts_options(function: Function) -> Function:
     """``--facts`` and its short forms."""
@@ -46,6 +48,13 @@ def taken_facts(values: dict[str, Any]) -> dict[str, Any] | None:
     text = values.pop("facts")
     single = {name.replace("-", "_"): values.pop(name.replace("-", "_")) for name in _FLAGS}
     facts = {name: value for name, value in single.items() if value is not None}
+    for name in _NAMED_ALONE:
+        if facts.get(name, "").startswith(f"{name}:"):
+            bare = facts[name].removeprefix(f"{name}:")
+            raise InvalidRequest(
+                f"--{name.replace('_', '-')}",
+                f"takes the name alone, {bare!r}; where {name}: belongs to the name, say so with --facts",
+            )
     if text is None:
         if not facts:
             return None

@@ -83,7 +83,7 @@ def test_what_cannot_be_asked_is_one_line(command: Any, url: str, expected: str)
     ("answer", "expected"),
     [
         (None, "no answer within 0.3 s"),
-        (b"", "the connection broke"),
+        (b"", "if the service speaks TLS, its address begins with https://"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "is this the rules service?"),
         (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n{", "not JSON"),
         (

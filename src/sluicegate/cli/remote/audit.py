@@ -13,7 +13,7 @@ import click
 
 from sluicegate.cli.options import Group, option
 from sluicegate.cli.remote.connect import Session, connected, limited
-from sluicegate.cli.remote.render import table, told, when
+from sluicegate.cli.remote.render import cut, table, told, when
 from sluicegate.errors import ConfigurationError
 
 __all__ = ["audit"]
@@ -47,7 +47,7 @@ async def _list_audit(session: Session, action: str, by: str, resource: str, out
                 row["resource"],
                 row["outcome"],
                 _versions(row),
-                row["reason"],
+                _why(row),
             )
             for row in rows
         ]
@@ -125,6 +125,12 @@ def _opened(output: Path) -> Iterator[TextIO]:
             yield stream
     except OSError as error:
         raise ConfigurationError(f"cannot write {output}: {error.strerror}") from error
+
+
+def _why(row: dict[str, Any]) -> str:
+    """The reason that was given, and why it was refused."""
+    refusal = row["diff"].get("refused") if isinstance(row["diff"], dict) and row["outcome"] == "refused" else None
+    return "; ".join(filter(None, (row["reason"], f"refused: {cut(told(refusal), 100)}" if refusal else "")))
 
 
 def _versions(row: dict[str, Any]) -> str:

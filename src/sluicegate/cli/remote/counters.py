@@ -12,6 +12,7 @@ from sluicegate.cli.options import Group, option
 from sluicegate.cli.remote.connect import Session, changing, connected
 from sluicegate.cli.remote.render import table, told
 from sluicegate.clock import US_PER_S
+from sluicegate.stores.keys import EVERYBODY
 
 __all__ = ["counters", "explain_remote"]
 
@@ -112,6 +113,8 @@ def _question(values: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("say of what request (--facts, --user, --path, ...), or --rule and --subject")
     if values["subject"] is not None and values["rule"] is None:
         raise click.UsageError("--subject: say of which rule, with --rule")
+    if values["subject"] is not None and ":" not in values["subject"] and values["subject"] != EVERYBODY:
+        raise click.UsageError(f"--subject: say what it is as well, such as user:{values['subject']}")
     named = {"facts": facts, "rule": values["rule"], "subject": values["subject"]}
     if facts is None:
         named["tier"] = tier
@@ -162,7 +165,12 @@ def _say_explanation(explanation: dict[str, Any], *, known: bool) -> None:
         if not known and row["subject"] is not None:
             states = "not known"
         override = row["override"]
-        notes = [row["reason"], row["arm"], "" if override is None else f"limits times {override['factor']}"]
+        # Where the client is not among those of a rollout, the reason says its bucket as well.
+        notes = [
+            row["reason"],
+            "" if row["arm"] in row["reason"] else row["arm"],
+            "" if override is None else f"limits times {override['factor']}",
+        ]
         what = ("applies" if row["applies"] else "no", row["quota"] or "", row["subject"] or "", states)
         mode = row["mode"] if row["tier"] is None else f"{row['mode']}, tier {row['tier']}"
         rows.append((row["rule"], *what, mode, "; ".join(filter(None, notes))))

@@ -11,8 +11,11 @@ from sluicegate.cli.remote.connect import Session, changing, connected, limited
 from sluicegate.cli.remote.paths import segment
 from sluicegate.cli.remote.render import pairs, span, table, when
 from sluicegate.cli.remote.times import End, EndType
+from sluicegate.clock import US_PER_S, SystemClock
 
-__all__ = ["adopt", "nodes", "tokens"]
+__all__ = ["adopt", "is_silent", "nodes", "tokens"]
+
+_LIVE_US = 15 * US_PER_S
 
 _NUMBER = click.IntRange(1)
 
@@ -94,11 +97,12 @@ async def _revoke_token(session: Session, number: int) -> int:
 @changing
 @connected()
 async def nodes(session: Session, forget: str | None, limit: int) -> int:
-    """List the nodes of a service by their names: what each decides by, and how far it is behind."""
+    """List the nodes of a service by their names: what each decides by, how far it is behind, and since when one is silent."""
     if forget is not None:
         await session.change("DELETE", f"/v1/nodes/{segment(forget)}")
         session.done({"forgotten": forget}, f"node {forget} is forgotten")
         return 0
+    now_us = (await session.get("/v1/nodes", page_size="1")).at_us or SystemClock().now_us()
     rows = await session.rows("/v1/nodes", "nodes", limit)
 
     def people() -> None:
@@ -111,7 +115,7 @@ async def nodes(session: Session, forget: str | None, limit: int) -> int:
                     report["node"],
                     report["applied"]["ruleset"],
                     lag,
-                    when(row["last_seen_us"]),
+                    f"{'silent since ' if is_silent(row, now_us) else ''}{when(row['last_seen_us'])}",
                     report["release"],
                     report["error"] or "",
                 )
@@ -120,6 +124,11 @@ async def nodes(session: Session, forget: str | None, limit: int) -> int:
 
     session.show(rows, people)
     return 0
+
+
+def is_silent(row: dict[str, Any], now_us: int) -> bool:
+    """Whether three reports of a node, and some time, have not come."""
+    return bool(now_us - row["last_seen_us"] > max(_LIVE_US, 3 * US_PER_S * row["report"]["interval_s"]))
 
 
 @click.command("adopt")

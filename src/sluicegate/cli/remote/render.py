@@ -12,7 +12,7 @@ import click
 
 from sluicegate.clock import US_PER_S
 
-__all__ = ["pairs", "print_json", "span", "table", "told", "when"]
+__all__ = ["cut", "pairs", "print_json", "span", "table", "told", "when"]
 
 
 def print_json(data: Any) -> None:
@@ -54,6 +54,11 @@ def when(us: int | None, none: str = "never") -> str:
 def span(us: int) -> str:
     """A length of time."""
     return f"{us / US_PER_S:.3g} s"
+
+
+def cut(text: str, chars: int = 60) -> str:
+    """A text for a column: of a long one the beginning."""
+    return text if len(text) <= chars else f"{text[: chars - 3].rstrip()}..."
 
 
 def told(value: Any) -> str:

@@ -30,7 +30,7 @@ _number = click.argument("number", type=click.IntRange(1), required=False)
 def rollout() -> None:
     """Try rules as a shadow, or on a share of the clients, before they are the rules for everybody.
 
-    NUMBER is that of a rollout; left out, it is the one that runs.
+    NUMBER is that of a rollout; left out, it is the one that runs, and for status, report and candidate else the last one.
     """
 
 
@@ -137,7 +137,7 @@ async def _list_rollouts(session: Session, limit: int) -> int:
 @connected()
 async def _status(session: Session, number: int | None) -> int:
     """Show a rollout."""
-    row = (await session.get(f"/v1/rollouts/{await _which(session, number)}")).data
+    row = (await session.get(f"/v1/rollouts/{await _which(session, number, or_last=True)}")).data
     session.show(row, lambda: pairs(_told(row)))
     return 0
 
@@ -147,7 +147,7 @@ async def _status(session: Session, number: int | None) -> int:
 @connected()
 async def _candidate(session: Session, number: int | None) -> int:
     """Print the rules on trial, as a rules file."""
-    document = (await session.get(f"/v1/rollouts/{await _which(session, number)}/candidate")).data
+    document = (await session.get(f"/v1/rollouts/{await _which(session, number, or_last=True)}/candidate")).data
     session.show(document, lambda: click.echo(yaml_of(document), nl=False))
     return 0
 
@@ -157,7 +157,7 @@ async def _candidate(session: Session, number: int | None) -> int:
 @connected()
 async def _report(session: Session, number: int | None) -> int:
     """Show what old and new rules did, and whom the new ones refuse most."""
-    found = (await session.get(f"/v1/rollouts/{await _which(session, number)}/report")).data
+    found = (await session.get(f"/v1/rollouts/{await _which(session, number, or_last=True)}/report")).data
 
     def people() -> None:
         pairs({**_told(found["rollout"]), "requests": found["requests"], "store errors": found["store_errors"]})
@@ -221,12 +221,15 @@ async def _abort(session: Session, number: int | None) -> int:
     return 0
 
 
-async def _which(session: Session, number: int | None) -> int:
-    """The number that was given, else that of the rollout that runs."""
+async def _which(session: Session, number: int | None, *, or_last: bool = False) -> int:
+    """The number that was given, else that of the rollout that runs, else of the last one, where that will do."""
     if number is not None:
         return number
     rows = (await session.get("/v1/rollouts", page_size=str(_ROWS_LOOKED_AT))).data["rollouts"]
     running = [int(row["id"]) for row in rows if row["state"] == "running"]
+    if not running and or_last and rows:
+        click.echo(f"no rollout runs; this is the last one, {rows[0]['id']}", err=True)
+        return int(rows[0]["id"])
     if not running:
         last = f"; the last one is {rows[0]['id']}, {rows[0]['state']}" if rows else ""
         raise ConfigurationError(f"no rollout runs{last}")

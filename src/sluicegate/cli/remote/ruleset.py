@@ -16,10 +16,11 @@ import msgspec
 from sluicegate.bounds import WHATIF_S_MAX
 from sluicegate.cli.options import DurationType, flag, option
 from sluicegate.cli.remote.connect import Session, changing, connected
+from sluicegate.cli.remote.operating import is_silent
 from sluicegate.cli.remote.render import span, told
 from sluicegate.cli.replay import replayed
 from sluicegate.cli.rule_files import RULE_PATH, read_files, source_of
-from sluicegate.clock import US_PER_S, SystemClock
+from sluicegate.clock import SystemClock
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.diff import Change, diff_rules, render_diff
 from sluicegate.rules.document import load_document
@@ -34,7 +35,6 @@ __all__ = ["apply", "compare", "export", "say_outcome"]
 _NOTHING = RuleSet(rules=(), identity=IdentityConfig())
 _POLL_S = 0.2
 _TRIAL_S = WHATIF_S_MAX + 10.0
-_LIVE_US = 15 * US_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ async def _live_nodes(session: Session, version: int) -> dict[str, Any]:
         now_us = answer.at_us or SystemClock().now_us()
         for row in answer.data["nodes"]:
             report = row["report"]
-            if now_us - row["last_seen_us"] > max(_LIVE_US, 3 * US_PER_S * report["interval_s"]):
+            if is_silent(row, now_us):
                 continue
             applied = report["applied"]["ruleset"]
             found[report["node"]] = {

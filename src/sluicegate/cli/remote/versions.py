@@ -9,7 +9,7 @@ import msgspec
 
 from sluicegate.cli.options import Group
 from sluicegate.cli.remote.connect import Session, changing, connected, limited
-from sluicegate.cli.remote.render import pairs, table, when
+from sluicegate.cli.remote.render import cut, pairs, table, told, when
 from sluicegate.cli.remote.rules import forced, seen, tag
 from sluicegate.cli.remote.ruleset import say_outcome
 from sluicegate.rules.diff import Change, render_diff
@@ -33,7 +33,10 @@ async def _list_versions(session: Session, limit: int) -> int:
     rows = await session.rows("/v1/versions", "versions", limit)
 
     def people() -> None:
-        made = [(row["version"], when(row["created_us"]), row["actor"], row["summary"], row["reason"]) for row in rows]
+        made = [
+            (row["version"], when(row["created_us"]), row["actor"], cut(told(row["summary"])), row["reason"])
+            for row in rows
+        ]
         table(("VERSION", "MADE", "BY", "CHANGE", "REASON"), made, "there is no version yet")
 
     session.show(rows, people)

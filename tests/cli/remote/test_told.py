@@ -1,0 +1,128 @@
+"""What commands tell that read: hints at slips, silent nodes, ended rollouts, refusals."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from sluicegate.cli.client import Answer
+from sluicegate.cli.remote.connect import Session
+from sluicegate.cli.remote.counters import explain_remote
+from sluicegate.cli.remote.operating import is_silent
+from sluicegate.cli.remote.render import cut
+
+S = 1_000_000
+RULES = "{version: 1, rules: [{name: login, match: {path: /login}, per: [user], quota: 5/minute}]}"
+
+
+@pytest.fixture
+def rules(offline: Any, tmp_path: Path) -> Any:
+    """Runs commands on a database that has a rule."""
+    (tmp_path / "rules.yaml").write_text(RULES)
+    assert offline("rules", "apply", "rules.yaml").status == 0
+    return offline
+
+
+@pytest.mark.parametrize(
+    "line, hint",
+    [
+        ("explain --user user:8123 --path /login", "takes the name alone, '8123'"),
+        ("counters read --api-key api_key:k1", "--api-key: takes the name alone, 'k1'"),
+        ("counters read --rule login --subject 8123", "such as user:8123"),
+    ],
+)
+def test_names_with_and_without_their_kind(rules: Any, line: str, hint: str) -> None:
+    """A name that has its kind where it should not, or has none where it should, is refused with what was meant."""
+    ran = rules(*line.split())
+    assert (ran.status, hint in ran.err) == (2, True), ran.err
+
+
+def test_an_explanation_without_a_path(rules: Any) -> None:
+    """Where no path was given it is said that rules which match paths do not apply; with one it is not."""
+    assert "no --path was given" in rules("explain", "--user", "8123").err
+    assert "no --path was given" in rules("explain", "--rules", "rules.yaml", "--user", "8123").err
+    assert "no --path was given" not in rules("explain", "--rules", "rules.yaml", "--path", "/login").err
+
+
+def test_why_a_change_was_refused(rules: Any) -> None:
+    """The audit trail lists the cause of a refusal beside the reason that was given."""
+    assert rules("rules", "delete", "logn", "--if-match", "*", "--reason", "tidy").status == 2
+    assert "tidy; refused: there is no rule 'logn'" in rules("audit", "list", "--outcome", "refused").out
+
+
+def test_nodes_that_are_silent(rules: Any, tmp_path: Path) -> None:
+    """A node whose reports have stopped is marked with the time of the last one."""
+    told = json.dumps({"node": "n1", "started_us": 1, "release": "x", "applied": {}})
+    with closing(sqlite3.connect(tmp_path / "offline" / "control.db")) as connection, connection:
+        connection.execute("INSERT INTO nodes (node, last_seen_us, report) VALUES ('n1', 1000000, ?)", (told,))
+    assert "silent since 1970-01-01T00:00:01Z" in rules("nodes").out
+
+
+@pytest.mark.parametrize("interval_s, silent_us", [(0, 15 * S), (5, 15 * S), (60, 180 * S)])
+def test_when_a_node_is_silent(interval_s: int, silent_us: int) -> None:
+    """A node is silent after three of its intervals, and not within 15 s."""
+    row = {"last_seen_us": 7, "report": {"interval_s": interval_s}}
+    assert not is_silent(row, 7 + silent_us)
+    assert is_silent(row, 8 + silent_us)
+
+
+def test_the_last_rollout_is_shown(rules: Any, tmp_path: Path) -> None:
+    """Without a number the rollout that ended last is shown where none runs, and said to be that; nothing is changed by it."""
+    assert "no rollout runs" in rules("rollout", "status").err
+    (tmp_path / "candidate.yaml").write_text(RULES.replace("5/minute", "4/minute"))
+    assert rules("rollout", "start", "candidate.yaml", "--kind", "shadow").status == 0
+    assert rules("rollout", "abort").status == 0
+    for name in ("status", "report", "candidate"):
+        shown = rules("rollout", name)
+        assert (shown.status, "this is the last one, 1" in shown.err) == (0, True)
+    assert rules("rollout", "abort").status == 2
+
+
+def test_long_cells_are_cut() -> None:
+    """Of a long text a column has the beginning."""
+    assert cut("a" * 60) == "a" * 60
+    assert cut("a" * 61) == "a" * 57 + "..."
+
+
+def test_a_long_change_is_cut(offline: Any, tmp_path: Path) -> None:
+    """The list of versions stays readable after a version that changed many rules."""
+    names = [f"a-rule-with-a-long-name-{number}" for number in range(40)]
+    rows = ", ".join(f"{{name: {name}, per: [user], quota: 5/minute}}" for name in names)
+    (tmp_path / "many.yaml").write_text(f"{{version: 1, rules: [{rows}]}}")
+    assert offline("rules", "apply", "many.yaml").status == 0
+    assert max(map(len, offline("versions", "list").out.splitlines())) < 150
+
+
+class _Told:
+    """A service that gives one answer."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    async def ask(self, *_: Any, **__: Any) -> Answer:
+        return Answer(self.data)
+
+
+async def test_a_bucket_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A rule that is not for this client of a rollout says its bucket once, and so does the one that is."""
+    arm = "bucket 7 of 10000, outside the first 5"
+    row = {
+        "rule": "login",
+        "applies": True,
+        "quota": "5/minute",
+        "subject": "user:1",
+        "counters": [],
+        "mode": "enforce",
+    }
+    rows = [
+        {**row, "reason": reason, "arm": arm, "override": None, "tier": None} for reason in ("", f"not for it: {arm}")
+    ]
+    explanation = {"decision": {"allowed": True}, "store_answers": True, "rules": rows}
+    told = _Told({"nodes": [{"node": "", "explanation": explanation, "error": ""}], "unknown": ""})
+    assert await explain_remote(Session(cast(Any, told)), {}, 1) == 0
+    assert [line.count("bucket") for line in capsys.readouterr().out.splitlines()[2:]] == [1, 1]
