@@ -19,8 +19,8 @@ from sluicegate.app import logs
 from sluicegate.app.control.run import serve_on
 from sluicegate.app.server import log_loop_fault, loop_factory
 from sluicegate.app.signals import StopRequests
-from sluicegate.app.workers.messages import ControlReady, Failed, StartControl, Stop, encode, from_supervisor
-from sluicegate.bounds import ORPHAN_LIFE_S, WORKER_MESSAGE_BYTES_MAX
+from sluicegate.app.workers.messages import ControlReady, Failed, StartControl, Stop, encode, from_supervisor, next_line
+from sluicegate.bounds import ORPHAN_LIFE_S
 from sluicegate.clock import SystemClock
 from sluicegate.errors import SluicegateError
 
@@ -35,7 +35,7 @@ def main(descriptor: int) -> int:
     # Not in the terminal's foreground, yet it may log there, also where the terminal stops others that write (stty tostop).
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as channel, channel.makefile("rb") as lines:
-        line = lines.readline(WORKER_MESSAGE_BYTES_MAX)
+        line = next_line(lines)
         if not line:
             return _ORPHANED
         start = from_supervisor(line)
@@ -73,7 +73,7 @@ async def _serve(start: StartControl, channel: socket.socket, lines: BinaryIO) -
 
 def _obey(loop: asyncio.AbstractEventLoop, requests: StopRequests, lines: BinaryIO) -> None:
     try:
-        while line := _line(lines):
+        while line := next_line(lines):
             message = from_supervisor(line)
             if isinstance(message, Stop):
                 loop.call_soon_threadsafe(_stop, requests, message.force)
@@ -89,14 +89,6 @@ def _stop(requests: StopRequests, force: bool) -> None:
         requests.insist(by="parent")
     else:
         requests.request(by="parent")
-
-
-def _line(lines: BinaryIO) -> bytes:
-    """The next line, empty where the channel is closed."""
-    try:
-        return lines.readline(WORKER_MESSAGE_BYTES_MAX)
-    except OSError:
-        return b""
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from sluicegate.app.build import Application, Listening, Role
 from sluicegate.app.server import loop_factory, serve
 from sluicegate.app.signals import StopRequests
 from sluicegate.app.workers.fleet import Fleet
-from sluicegate.app.workers.messages import Failed, Ready, Restarts, Start, Stop, encode, from_supervisor
+from sluicegate.app.workers.messages import Failed, Ready, Restarts, Start, Stop, encode, from_supervisor, next_line
 from sluicegate.app.workers.ports import remove_socket
-from sluicegate.bounds import ORPHAN_DRAIN_S, ORPHAN_LIFE_S, WORKER_MESSAGE_BYTES_MAX
+from sluicegate.bounds import ORPHAN_DRAIN_S, ORPHAN_LIFE_S
 from sluicegate.clock import SystemClock
 from sluicegate.doors.listen import adopt_listener
 from sluicegate.errors import ConfigurationError, SluicegateError
@@ -72,7 +72,7 @@ class Worker:
 
     def _obey(self, loop: asyncio.AbstractEventLoop, requests: StopRequests) -> None:
         try:
-            while line := _line(self._lines):
+            while line := next_line(self._lines):
                 message = from_supervisor(line)
                 if isinstance(message, Restarts) and self.fleet is not None:
                     self.fleet.restarts = message
@@ -98,20 +98,12 @@ def _stop(requests: StopRequests, force: bool) -> None:
         requests.request(by="supervisor")
 
 
-def _line(lines: BinaryIO) -> bytes:
-    """The next line, empty where the channel is closed."""
-    try:
-        return lines.readline(WORKER_MESSAGE_BYTES_MAX)
-    except OSError:
-        return b""
-
-
 def main(descriptor: int) -> int:
     """The whole life of a worker; returns its exit status."""
     # Not in the terminal's foreground, yet it may log there, also where the terminal stops others that write (stty tostop).
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as channel, channel.makefile("rb") as lines:
-        line = _line(lines)
+        line = next_line(lines)
         if not line:
             return _ORPHANED
         start = from_supervisor(line)

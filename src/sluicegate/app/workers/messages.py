@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import msgspec
 
 from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.settings import Settings
+from sluicegate.bounds import WORKER_MESSAGE_BYTES_MAX
 from sluicegate.errors import InternalError
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "encode",
     "from_supervisor",
     "from_worker",
+    "next_line",
 ]
 
 
@@ -116,3 +118,11 @@ def from_supervisor(line: bytes) -> FromSupervisor:
 def from_worker(line: bytes) -> FromWorker:
     """The message of one line."""
     return _from_worker.decode(line)
+
+
+def next_line(lines: BinaryIO) -> bytes:
+    """The next message on a channel as it came, empty where the channel is closed."""
+    try:
+        return lines.readline(WORKER_MESSAGE_BYTES_MAX)
+    except OSError:
+        return b""
