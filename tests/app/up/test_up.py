@@ -185,6 +185,8 @@ def test_a_second_start(up: Callable[..., Up], start: Callable[..., Any]) -> Non
     token = it.token
     it.set_limit(token, 60)
     until(lambda: "60/minute" in it.file.read_text(), "the change is in the file")
+    kept = it.data / "feed"
+    until(lambda: any(b"60/minute" in file.read_bytes() for file in kept.rglob("*") if file.is_file()), "it is kept")
     assert it.server.stop() == 0
     again = up("--data", str(it.data))
     assert again.limit() == 60
