@@ -25,7 +25,7 @@ from sluicegate.doors.gateway import Gateway
 from sluicegate.doors.grpc.door import GrpcDoor
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.door import HttpDoor
-from sluicegate.doors.http.peers import PEER_PATHS
+from sluicegate.doors.http.peers import OPERATED_PATHS, PEER_PATHS
 from sluicegate.doors.listen import Address, named, open_listener
 from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
@@ -35,7 +35,7 @@ from sluicegate.stores.urls import open_store
 
 __all__ = ["Application", "Draining", "Listening", "Opener", "Role", "build"]
 
-_PRIVATE: Final = "private"
+PRIVATE: Final = "private"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Role:
 
     async def open(self, *, reuse_port: bool = False) -> Listening:
         """Open the listener; raises ConfigurationError."""
-        with nullcontext() if self.name == _PRIVATE else named(self.name):
+        with nullcontext() if self.name == PRIVATE else named(self.name):
             if self.protocol_factory is not None:
                 return await open_listener(self.address, self.protocol_factory, reuse_port=reuse_port)
             assert self.opener is not None
@@ -141,6 +141,8 @@ class Application:
             self._add_grpc(settings.grpc)
         if fleet is not None:
             self._add_private_role(fleet)
+        elif settings.control is not None and settings.control.own_api is not None:
+            self._add_own_api(settings.control.own_api, settings.control.node_token)
 
     def _feed(self, settings: FeedSettings, worker: int | None) -> Feed:
         """The rules service; raises ConfigurationError for a file of it that cannot be used."""
@@ -192,7 +194,20 @@ class Application:
             settings=replace(self.settings.serving, api_token=None),
             paths=PEER_PATHS,
         )
-        self.roles.append(Role(_PRIVATE, address, door.protocol_factory, door.connections))
+        self.roles.append(Role(PRIVATE, address, door.protocol_factory, door.connections))
+
+    def _add_own_api(self, path: Path, token: str | None) -> None:
+        """Operations on counters, for the rules service that was started with this process."""
+        assert token is not None, "without it the API would be open"
+        door = HttpDoor(
+            self.limiter,
+            clock=self.clock,
+            ready=self.status.ready,
+            metrics=self.metrics.exposition,
+            settings=replace(self.settings.serving, api_token=token),
+            paths=OPERATED_PATHS,
+        )
+        self.roles.append(Role(PRIVATE, Address(path=str(path)), door.protocol_factory, door.connections))
 
     def give_up(self, role: Role) -> None:
         """Go on without this role, which could not be opened and is not needed."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TextIO
 
 from sluicegate.app import logs
 from sluicegate.app.announce import announce
-from sluicegate.app.build import Application, Listening, Role, build
+from sluicegate.app.build import PRIVATE, Application, Listening, Role, build
 from sluicegate.app.default_rules import rules_path
 from sluicegate.app.settings import Settings
 from sluicegate.app.signals import StopRequests
@@ -114,7 +114,12 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
             await asyncio.to_thread(application.key_sets.refresh)
         async with _listening(application, settings, surroundings) as listeners:
             schemes = {role.name: role.scheme for role in application.roles}
-            urls = [(name, each.address.url_of(schemes.get(name, "http"))) for name, each in listeners.items()]
+            urls = [
+                (name, each.address.url_of(schemes.get(name, "http")))
+                for name, each in listeners.items()
+                # That of a process by itself is for the rules service beside it, which knows where it is.
+                if name != PRIVATE or surroundings.fleet is not None
+            ]
             application.status.listeners.update(urls)
             application.status.started = True
             surroundings.opened(application, urls)

@@ -279,3 +279,29 @@ def test_what_the_service_needs_is_not_loaded_by_the_nodes() -> None:
         "print([name for name in ('sqlalchemy', 'alembic', 'fastapi', 'uvicorn') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_service_reaches_the_counters_of_its_node(up: Callable[..., Up]) -> None:
+    """Without a store and an API token the service reads, explains and resets the counters of the process beside it, which nobody else can."""
+    it = up()
+    token = it.token
+    charged = {"facts": LOGIN["facts"], "cost": 2}
+    api = it.server.url("api")
+    assert it.server.client.post(f"{api}/v1/check?timeout_ms=5000", json=charged).json()["allowed"]
+    question = {"facts": LOGIN["facts"]}
+
+    def read() -> httpx.Response:
+        return it.ask("POST", "/v1/counters/read", token, json=question)
+
+    until(lambda: read().status_code == 200, "the node has told of itself")
+    (node,) = read().json()["nodes"]
+    assert (node["error"], {each["counter"]: each["used"] for each in node["counters"]}["login"]) == ("", 2)
+    told = it.ask("POST", "/v1/explain", token, json=question).json()
+    assert (told["unknown"], told["nodes"][0]["explanation"]["store_answers"]) == ("", True)
+    assert it.ask("POST", "/v1/counters/reset", token, json=question).json()["changed"]
+    assert it.server.client.post(f"{api}/v1/counters/read", json=question).status_code == 404
+    (own,) = it.data.glob("run/*/own.sock")
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(own)), base_url="http://localhost") as stranger:
+        assert stranger.post("/v1/counters/read", json=question).status_code == 401
+        assert stranger.post("/v1/check", json=charged).status_code == 404
+    assert "own.sock" not in it.server.out.read_text() + it.server.err.read_text()

@@ -26,7 +26,7 @@ from sluicegate.app.default_rules import rules_path
 from sluicegate.app.feed.settings import NO_PUSH, FeedSettings
 from sluicegate.app.settings import Settings
 from sluicegate.app.tls import ListenerTls
-from sluicegate.app.workers.directory import RunDirectory, control_socket
+from sluicegate.app.workers.directory import RunDirectory, control_socket, own_api_socket
 from sluicegate.app.workers.messages import ControlReady, Failed, StartControl, Stop, encode, from_worker
 from sluicegate.app.workers.pacing import Pacing
 from sluicegate.app.workers.process import describe, environment, interpreter_flags
@@ -221,7 +221,10 @@ async def opened_beside(
         rules = rules_path(replace(settings, feed=None))
         assert rules is not None, "without a rules service there is a file"
         token = secrets.token_urlsafe(32)
-        told = replace(control, node_token=token)
+        # Several processes have a store that the service asks itself, and nodes with an API token are asked with it.
+        is_asked = settings.supervised or control.node_api_token is not None
+        own_api = None if is_asked else own_api_socket(directory.path)
+        told = replace(control, node_token=token, own_api=own_api)
         copy = rules.absolute() if told.rules is None else None
         beside = ServiceBeside(told, copy, directory, (listener, private), clock, out)
         limit_s = settings.drain_delay_s + settings.drain_timeout_s + WORKER_STOP_MARGIN_S
@@ -232,7 +235,7 @@ async def opened_beside(
             # The socket is of this start; what is kept is for the next one.
             kept_as=f"up {control.db or ''}",
         )  # fmt: skip
-        yield replace(settings, rules=rules, feed=feed, control=control), beside
+        yield replace(settings, rules=rules, feed=feed, control=told), beside
 
 
 def _is_edited(rules: Path, data: Path) -> bool:

@@ -12,6 +12,7 @@ import ipaddress
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import httpx
@@ -23,7 +24,7 @@ from sluicegate.control.counters import Asker, NodeAnswer, Operation, Question
 from sluicegate.control.model import UP_AUTH, NodeRow
 from sluicegate.control.nodes import Nodes
 
-__all__ = ["NodeApi"]
+__all__ = ["NodeApi", "OwnNode"]
 
 _PATHS: Final[dict[Operation, str]] = {
     "read": "/v1/counters/read",
@@ -103,10 +104,7 @@ class NodeApi:
     async def _answer(self, row: NodeRow, operation: Operation, body: bytes) -> NodeAnswer:
         node = row.report.node
         try:
-            place = _place(row.report.listeners.get("api", ""))
-            async with self._room, asyncio.timeout(NODE_ASK_S):
-                address = await self._address(row, place)
-                status, data = await self._post(place, address, _PATHS[operation], body)
+            status, data = await self._asked(row, _PATHS[operation], body)
         except (_NotAsked, httpx.HTTPError, httpx.InvalidURL, OSError, msgspec.DecodeError, ValueError) as error:
             what = f"no answer in {NODE_ASK_S:g} s" if isinstance(error, TimeoutError) else str(error)
             return NodeAnswer(node, 0, error=what or type(error).__name__)
@@ -115,6 +113,12 @@ class NodeApi:
         errors = data.get("errors") or [{}]
         pointer = str(errors[0].get("pointer", "")).removeprefix("#")
         return NodeAnswer(node, status, error=str(data.get("detail", f"it answered {status}")), pointer=pointer)
+
+    async def _asked(self, row: NodeRow, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        place = _place(row.report.listeners.get("api", ""))
+        async with self._room, asyncio.timeout(NODE_ASK_S):
+            address = await self._address(row, place)
+            return await self._post(place, address, path, body)
 
     async def _address(self, row: NodeRow, place: _Place) -> Ip:
         """The address to ask a node at. Raises _NotAsked, and OSError for a name that is not known."""
@@ -145,13 +149,38 @@ class NodeApi:
         # The certificate is that of the name, whatever its address.
         more = {"sni_hostname": place.name}
         url = place.at(address, path)
-        async with self._client.stream("POST", url, content=body, headers=headers, extensions=more) as response:
+        return await self._sent(url, body, headers=headers, extensions=more)
+
+    async def _sent(self, url: httpx.URL, body: bytes, **more: Any) -> tuple[int, dict[str, Any]]:
+        async with self._client.stream("POST", url, content=body, **more) as response:
             content = b""
             async for piece in response.aiter_raw():
                 content += piece
                 if len(content) > NODE_ANSWER_BYTES_MAX:
                     raise ValueError(f"the answer has more than {NODE_ANSWER_BYTES_MAX} bytes")
             return response.status_code, msgspec.json.decode(content, type=dict[str, Any])
+
+
+class OwnNode(NodeApi):
+    """As ``NodeApi``, of the one node that was started with the service: asked at a Unix socket, ``path``, that is there for nothing else.
+
+    Nodes of other machines are not asked, and the answer names them.
+    """
+
+    def __init__(self, nodes: Nodes, clock: Clock, token: str, path: Path) -> None:
+        super().__init__(nodes, clock, token, transport=httpx.AsyncHTTPTransport(uds=str(path)))
+
+    async def open(self, question: Question) -> Asker:  # noqa: ARG002 - as there
+        rows = [row async for row in self._living()]
+        # One of the start before is among them for a while, and the socket is that of the newest.
+        own = sorted((row for row in rows if row.auth == UP_AUTH), key=lambda row: row.last_seen_us)[-1:]
+        return _Asker([*own, *(row for row in rows if row.auth != UP_AUTH)], self._answer)
+
+    async def _asked(self, row: NodeRow, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        if row.auth != UP_AUTH:
+            raise _NotAsked("this service has no API token of the nodes: start it with --api-token")
+        async with asyncio.timeout(NODE_ASK_S):
+            return await self._sent(httpx.URL("http://localhost", path=path), body)
 
 
 class _Asker:

@@ -19,7 +19,7 @@ from sluicegate.app import logs
 from sluicegate.app.control.away import needs_of
 from sluicegate.app.control.copy import WorkingCopy
 from sluicegate.app.control.file import OwningFile
-from sluicegate.app.control.node_api import NodeApi
+from sluicegate.app.control.node_api import NodeApi, OwnNode
 from sluicegate.app.control.settings import ControlSettings, database_url, node_networks
 from sluicegate.app.server import log_loop_fault, loop_factory
 from sluicegate.app.signals import StopRequests
@@ -169,7 +169,14 @@ async def _counters(service: RulesService, settings: ControlSettings, clock: Clo
             stack.callback(shared.close)
             service.counters.store = shared
         if settings.node_api_token is not None:
-            nodes = NodeApi(service.nodes, clock, settings.node_api_token, allow=node_networks(settings.node_api_allow))
+            nodes: NodeApi | None = NodeApi(
+                service.nodes, clock, settings.node_api_token, allow=node_networks(settings.node_api_allow)
+            )
+        elif settings.own_api is not None and settings.node_token is not None:
+            nodes = OwnNode(service.nodes, clock, settings.node_token, settings.own_api)
+        else:
+            nodes = None
+        if nodes is not None:
             stack.push_async_callback(nodes.close)
             service.counters.nodes = nodes
         yield store

@@ -56,7 +56,8 @@ class ControlSettings:
     ``store``: URL of the store that the nodes share, to operate on counters there; ``node_api_token``: the API token of the nodes, to ask them. None: there is none.
     ``node_api_allow``: networks in which nodes may be asked besides where their reports come from.
     ``push``: URL of a Redis on which changes are told; None: on none. ``admin_token``: becomes a token of an admin; None: one is made
-    where there is none, and printed. ``node_token``: of nodes that were started with the service, in no database.
+    where there is none, and printed. ``node_token``: of nodes that were started with the service, in no database. ``own_api``: Unix socket at which the one
+    node that was started with the service lets who has that token operate on its counters; None: there is none.
     ``drain_delay_s``: after SIGTERM, how long to go on accepting while ``/readyz`` says no; ``drain_timeout_s``: how long requests
     in flight may take to finish after that.
     """
@@ -73,6 +74,7 @@ class ControlSettings:
     node_api_allow: tuple[str, ...] = ()
     admin_token: str | None = field(default=None, repr=False)
     node_token: str | None = field(default=None, repr=False)
+    own_api: Path | None = None
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 10.0
     log_format: str = "auto"

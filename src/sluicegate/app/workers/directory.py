@@ -10,7 +10,7 @@ from pathlib import Path
 from sluicegate.bounds import UNIX_PATH_BYTES_MAX, WORKERS_MAX
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["RunDirectory", "control_socket", "rules_in_service", "store_socket", "worker_socket"]
+__all__ = ["RunDirectory", "control_socket", "own_api_socket", "rules_in_service", "store_socket", "worker_socket"]
 
 
 def worker_socket(directory: Path, worker: int) -> Path:
@@ -21,6 +21,11 @@ def worker_socket(directory: Path, worker: int) -> Path:
 def control_socket(directory: Path) -> Path:
     """Where the rules service answers the nodes that were started with it."""
     return directory / "feed.sock"
+
+
+def own_api_socket(directory: Path) -> Path:
+    """Where the only process that was started with a rules service lets that operate on its counters."""
+    return directory / "own.sock"
 
 
 def store_socket(directory: Path) -> Path:

@@ -7,7 +7,12 @@ from typing import Protocol
 
 from sluicegate.doors.http.respond import Reply
 
-__all__ = ["PEER_PATHS", "Peers"]
+__all__ = ["OPERATED_PATHS", "PEER_PATHS", "Peers"]
+
+OPERATED_PATHS = frozenset(
+    {"/v1/counters/read", "/v1/counters/grant", "/v1/counters/reset", "/v1/refund", "/v1/explain"}
+)
+"""What a rules service asks of a node."""
 
 PEER_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/v1/refund"})
 """What each of them answers to the others."""
