@@ -158,6 +158,17 @@ async def test_nobody_may_wait(fake, make_node, until):
     assert fake.asked.count("/v1/feed/revisions") < 12
 
 
+async def test_a_service_that_is_too_busy(fake, make_node):
+    """While polls are answered 503 the node asks at pauses that grow, and are drawn at random."""
+    node = make_node(fake.url, report_interval_s=300.0)
+    await node.feed.begin()
+    fake.status = 503
+    before = fake.asked.count("/v1/feed/revisions")
+    node.run()
+    await asyncio.sleep(1.5)
+    assert 0 < fake.asked.count("/v1/feed/revisions") - before < 20
+
+
 @pytest.mark.parametrize(
     ("status", "answer", "said"),
     [
@@ -166,7 +177,7 @@ async def test_nobody_may_wait(fake, make_node, until):
         (200, b"\xff\xfe", "is none of a rules service"),
         (302, b"", "answered 302"),
         (401, b"{}", "does not know the token"),
-        (403, b"{}", "not one of a node"),
+        (403, b'{"detail": "that of gw-7"}', r"not one of this node \(403\): that of gw-7"),
         (500, b"it is broken", "answered 500: it is broken"),
         (503, b'{"title": "busy", "detail": "the database is away"}', "answered 503: the database is away"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from sluicegate.app.feed.client import FeedError
 from sluicegate.app.feed.metrics import feed_metrics
+from sluicegate.control.model import Actor, Role
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.feed import ListEntry, Revisions
 from sluicegate.rules.identity.keys import hash_key
@@ -264,6 +265,30 @@ async def test_a_renewed_token(control, make_node, until, tmp_path):
     file.write_text("a-token-of-the-nodes\n")
     await node.feed.begin()
     assert limit(node) == 5
+
+
+async def test_a_report_with_the_token_of_another_node(control, make_node, until, caplog):
+    """A node whose reports are refused says why in its log, once, and goes on by what the service tells."""
+    caplog.set_level(logging.WARNING, "sluicegate")
+    admin = Actor("ann", "token:1", role=Role.ADMIN)
+    _, text = await control.service.tokens.create(admin, "gw", Role.NODE, node="gw-7")
+    await control.put("5/minute")
+    node = make_node(control.url, token=text, node="gw-8")
+    await node.feed.begin()
+    node.run()
+    refused = control.service.nodes.report
+    tried = []
+
+    async def report(actor, told):
+        tried.append(told.node)
+        return await refused(actor, told)
+
+    control.service.nodes.report = report
+    await until(lambda: len(tried) >= 2)
+    (told,) = [record.fields for record in caplog.records if record.getMessage() == "report_refused"]
+    assert "403" in told["error"] and "'gw-7'" in told["error"]
+    await control.put("7/minute")
+    await until(lambda: limit(node) == 7)
 
 
 async def test_no_rules_yet(control, make_node, until, caplog):

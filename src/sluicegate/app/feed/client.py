@@ -183,14 +183,14 @@ def _page(since: int, cursor: str) -> dict[str, str]:
 def _refusal(status: int, content: bytes) -> FeedError:
     if status == _UNAUTHORIZED:
         return FeedError("it does not know the token (401)", refused=True)
-    if status == _FORBIDDEN:
-        return FeedError("the token is not one of a node (403)", refused=True)
     detail = content[:_DETAIL_CHARS].decode("utf-8", "replace")
     try:
         told = msgspec.json.decode(content, type=dict[str, Any])
         detail = str(told.get("detail") or told.get("title") or "")[:_DETAIL_CHARS]
     except (msgspec.DecodeError, msgspec.ValidationError):
         pass
+    if status == _FORBIDDEN:
+        return FeedError(f"the token is not one of this node (403): {detail}", refused=True)
     return FeedError(f"it answered {status}: {detail}", refused=400 <= status < 500 and status not in (408, 429))
 
 

@@ -330,6 +330,7 @@ class FeedNode:
 
     async def _report(self) -> None:
         reports = self.reports
+        refused = ""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(reports.interval_s * self._random.uniform(0.9, 1.1)):
@@ -342,11 +343,15 @@ class FeedNode:
             report = reports.make(self.standing.applied, self.state.loaded_us, error, self.listeners)
             try:
                 answer = await self.client.report(report)
-            except FeedError:
-                # The polls say that the service is away.
+            except FeedError as error_of_report:
                 reports.failed(report)
+                # That the service is away the polls say.
+                if error_of_report.refused and str(error_of_report) != refused:
+                    refused = str(error_of_report)
+                    logs.event(logging.WARNING, "report_refused", error=refused)
                 await asyncio.sleep(_AT_ONCE_S / 2)
             else:
+                refused = ""
                 reports.answered(report, answer)
                 self.file_error = answer.file_error or None
                 self.hear(answer.revisions)
