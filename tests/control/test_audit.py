@@ -52,6 +52,20 @@ async def test_a_refused_attempt_is_audited(service, editor, viewer):
     assert row.diff == {"refused": "there is no rule 'api'"}
 
 
+async def test_one_line_and_lines_since_a_time(service, editor, viewer, clock):
+    """A line is read by its number; lines of a time and later leave out older ones."""
+    await some_rows(service, editor, 2)
+    clock.advance(7)
+    await some_rows(service, editor, 3)
+    rows = (await service.audit.page(viewer, page_size=9)).items
+    assert await service.audit.get(viewer, rows[1].id) == rows[1]
+    with pytest.raises(NotFound):
+        await service.audit.get(viewer, rows[0].id + 1)
+    late = (await service.audit.page(viewer, page_size=9, since_us=clock.now_us())).items
+    assert {row.at_us for row in late} == {clock.now_us()}
+    assert len(late) < len(rows)
+
+
 async def test_pages_and_filters(service, editor, admin, viewer):
     """Rows come the newest first, in pages, and can be asked for by action, actor, resource and outcome."""
     await some_rows(service, editor, 5)

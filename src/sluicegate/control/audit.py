@@ -10,7 +10,7 @@ from sqlalchemy import Row, select
 from sluicegate.bounds import AUDIT_EXPORT_BATCH
 from sluicegate.control import schema
 from sluicegate.control.chain import Walk
-from sluicegate.control.errors import Fault, Invalid
+from sluicegate.control.errors import Fault, Invalid, NotFound
 from sluicegate.control.ledger import Ledger
 from sluicegate.control.model import Actor, AuditRow, AuditVerdict, Page, Role
 from sluicegate.control.paging import page_of, read_token, rows_of_page
@@ -22,10 +22,19 @@ _TABLE = schema.audit
 
 
 class Audit:
-    """The audit trail. ``page`` and ``verify`` need the role viewer, ``export`` admin."""
+    """The audit trail. ``get``, ``page`` and ``verify`` need the role viewer, ``export`` admin."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+
+    async def get(self, actor: Actor, line: int) -> AuditRow:
+        """The line with a number. Raises NotFound."""
+        self._ledger.allow(actor, Role.VIEWER)
+        async with self._ledger.database.read() as connection:
+            row = (await connection.execute(select(_TABLE).where(_TABLE.c.id == line))).one_or_none()
+        if row is None:
+            raise NotFound("line", str(line))
+        return _made(row)
 
     async def page(
         self,
@@ -37,13 +46,19 @@ class Audit:
         by: str = "",
         resource: str = "",
         outcome: str = "",
+        since_us: int = 0,
     ) -> Page[AuditRow]:
-        """The newest first. ``action``, ``by`` (the actor's name), ``resource``, ``outcome``: only rows with exactly this; "": with any."""
+        """The newest first. ``action``, ``by`` (the actor's name), ``resource``, ``outcome``: only rows with exactly this; "": with any.
+
+        ``since_us``: only rows of this time and later.
+        """
         self._ledger.allow(actor, Role.VIEWER)
         query = select(_TABLE).order_by(_TABLE.c.id.desc()).limit(rows_of_page(page_size))
         before = read_token(page_token, "audit", int)
         if before is not None:
             query = query.where(_TABLE.c.id < before[0])
+        if since_us:
+            query = query.where(_TABLE.c.at_us >= since_us)
         for column, value in (("action", action), ("actor", by), ("resource", resource), ("outcome", outcome)):
             if value:
                 query = query.where(_TABLE.c[column] == _sought(column, value))

@@ -82,6 +82,7 @@ TOUR: tuple[tuple[str, str], ...] = (
     ("refund_decision", "counters refund DECISION"),
     ("explain_request", "explain --user 8123 --method POST --path /api/x"),
     ("list_audit", "audit list --action rule.put"),
+    ("get_audit_line", "audit show 1"),
     ("verify_audit", "audit verify"),
     ("export_audit", "audit export"),
     ("adopt", "control adopt"),

@@ -55,6 +55,19 @@ def test_why_a_change_was_refused(rules: Any) -> None:
     assert "tidy; refused: there is no rule 'logn'" in rules("audit", "list", "--outcome", "refused").out
 
 
+def test_one_line_of_the_trail(rules: Any, tmp_path: Path) -> None:
+    """A line is shown with what it changed, or why it was refused in full; --since leaves out what is older."""
+    rows = json.loads(rules("audit", "list", "--json").out)
+    made = next(row for row in rows if row["action"] == "ruleset.put")
+    shown = rules("audit", "show", str(made["id"]))
+    assert (shown.status, made["hash"] in shown.out, '"login"' in shown.out) == (0, True, True)
+    assert rules("rules", "delete", "logn", "--if-match", "*").status == 2
+    assert "there is no rule 'logn'" in rules("audit", "show", str(rows[0]["id"] + 1)).out
+    assert "there is no line '999'" in rules("audit", "show", "999").err
+    assert len(json.loads(rules("audit", "list", "--since", "1h", "--json").out)) == len(rows) + 1
+    assert rules("audit", "list", "--since", "2099-01-01").out == "the trail has no such line\n"
+
+
 def test_nodes_that_are_silent(rules: Any, tmp_path: Path) -> None:
     """A node whose reports have stopped is marked with the time of the last one."""
     told = json.dumps({"node": "n1", "started_us": 1, "release": "x", "applied": {}})

@@ -26,7 +26,7 @@ def filled(path: str) -> str:
     for name, value in (
         ("{name}", "login"), ("{version}", "1"), ("{old}", "1"), ("{new}", "1"), ("{subject}", "user:1"),
         ("{list}", "block"), ("{kind}", "ip"), ("{value}", "10.0.0.1"), ("{source}", "waf"), ("{pause}", "1"),
-        ("{rollout}", "1"), ("{token}", "1"), ("{node}", "n"),
+        ("{rollout}", "1"), ("{token}", "1"), ("{node}", "n"), ("{line}", "1"),
     ):  # fmt: skip
         path = path.replace(name, value)
     assert "{" not in path

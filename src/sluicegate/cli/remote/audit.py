@@ -13,7 +13,9 @@ import click
 
 from sluicegate.cli.options import Group, option
 from sluicegate.cli.remote.connect import Session, connected, limited
-from sluicegate.cli.remote.render import cut, table, told, when
+from sluicegate.cli.remote.render import cut, pairs, print_json, table, told, when
+from sluicegate.cli.remote.times import End, EndType
+from sluicegate.clock import SystemClock
 from sluicegate.errors import ConfigurationError
 
 __all__ = ["audit"]
@@ -29,13 +31,18 @@ def audit() -> None:
 @option("by", metavar="ACTOR", default="", help="Only by this actor.")
 @option("resource", metavar="NAME", default="", help="Only about this, such as rule:login.")
 @option("outcome", type=click.Choice(["accepted", "refused"]), help="Only with this outcome.")
+@option("since", type=EndType(), metavar="WHEN", help="Only lines of the last while, such as 2h, or since a time.")
 @limited
 @connected()
-async def _list_audit(session: Session, action: str, by: str, resource: str, outcome: str | None, limit: int) -> int:
+async def _list_audit(
+    session: Session, action: str, by: str, resource: str, outcome: str | None, since: End | None, limit: int
+) -> int:
     """List the audit trail, the newest line first."""
-    rows = await session.rows(
-        "/v1/audit", "rows", limit, action=action, by=by, resource=resource, outcome=outcome or ""
-    )
+    sought = {"action": action, "by": by, "resource": resource, "outcome": outcome or ""}
+    if since is not None:
+        begin_us = since.at_us if since.after_us is None else SystemClock().now_us() - since.after_us
+        sought["since_us"] = str(max(begin_us or 0, 0))
+    rows = await session.rows("/v1/audit", "rows", limit, **sought)
 
     def people() -> None:
         made = [
@@ -55,6 +62,23 @@ async def _list_audit(session: Session, action: str, by: str, resource: str, out
         table(headings, made, "the trail has no such line")
 
     session.show(rows, people)
+    return 0
+
+
+@audit.command("show")
+@click.argument("line", type=click.IntRange(1))
+@connected()
+async def _show_line(session: Session, line: int) -> int:
+    """Show one line of the audit trail with all that it holds, such as what a change changed."""
+    row = (await session.get(f"/v1/audit/{line}")).data
+
+    def people() -> None:
+        fields = {name.removesuffix("_us"): value for name, value in row.items() if name != "diff"}
+        pairs({**fields, "at": when(row["at_us"])})
+        if row["diff"] is not None:
+            print_json(row["diff"])
+
+    session.show(row, people)
     return 0
 
 

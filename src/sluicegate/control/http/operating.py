@@ -35,10 +35,11 @@ async def _list_audit(
     by: Annotated[str, Query(description="Only by this actor.")] = "",
     resource: Annotated[str, Query(description="Only about this, such as `rule:login`.")] = "",
     outcome: Annotated[Literal["", "accepted", "refused"], Query(description="Only with this outcome.")] = "",
+    since_us: Annotated[int, Query(ge=0, lt=2**63, description="Only of this time and later.")] = 0,
 ) -> Response:
     """The audit trail, the newest line first."""
     found = await context.service.audit.page(
-        actor, **page.asked, action=action, by=by, resource=resource, outcome=outcome
+        actor, **page.asked, action=action, by=by, resource=resource, outcome=outcome, since_us=since_us
     )
     return ok(AuditPage(found.items, found.next_token))
 
@@ -67,6 +68,14 @@ async def _export_audit(
     # The first row is asked for here, so that what goes wrong still has a status.
     first = await anext(rows, None)
     return StreamingResponse(_lines(first, rows), media_type=_NDJSON)
+
+
+@OPERATING.add("GET", "/v1/audit/{line}", answer=AuditRow, refusals=(404,))
+async def _get_audit_line(
+    line: Annotated[int, Path(ge=1, lt=2**63, description="Its number.")], actor: Viewer, context: Shared
+) -> Response:
+    """One line of the audit trail."""
+    return ok(await context.service.audit.get(actor, line))
 
 
 async def _lines(first: AuditRow | None, rows: AsyncIterator[AuditRow]) -> AsyncIterator[bytes]:
