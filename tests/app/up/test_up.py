@@ -241,13 +241,21 @@ def test_the_end_of_the_parent_is_the_end_of_the_service(up: Callable[..., Up]) 
 
 
 def test_workers(up: Callable[..., Up], require_program: Callable[[str], str]) -> None:
-    """Each worker is a node: all of them decide by a change."""
+    """Each worker is a node: all of them decide by a change. The service gives back in the store that they share, once, however many they are."""
     it = up("--workers", "2")
     token = it.token
     it.set_limit(token, 60)
     for _ in range(10):
         until(lambda: it.limit() == 60, "the change is served")
     until(lambda: len(it.ask("GET", "/v1/nodes", token).json()["nodes"]) == 2, "two nodes")
+    charged = {"facts": LOGIN["facts"], "cost": 10}
+    check = it.server.url("api") + "/v1/check?timeout_ms=5000"
+    assert it.server.client.post(check, json=charged).json()["allowed"]
+    grant = {"facts": LOGIN["facts"], "rule": "login", "tokens": 3}
+    answer = it.ask("POST", "/v1/counters/grant", token, json=grant)
+    assert answer.status_code == 200, answer.text
+    (place,) = answer.json()["nodes"]
+    assert [(each["given"], each["used"]) for each in place["counters"]] == [(3, 7)]
     assert it.server.stop(timeout_s=60) == 0
 
 

@@ -23,10 +23,11 @@ from sluicegate.app import logs
 from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.control.taken import edited_since
 from sluicegate.app.default_rules import rules_path
+from sluicegate.app.embedded import EmbeddedUrl
 from sluicegate.app.feed.settings import NO_PUSH, FeedSettings
-from sluicegate.app.settings import Settings
+from sluicegate.app.settings import Settings, is_embedded
 from sluicegate.app.tls import ListenerTls
-from sluicegate.app.workers.directory import RunDirectory, control_socket, own_api_socket
+from sluicegate.app.workers.directory import RunDirectory, control_socket, own_api_socket, store_socket
 from sluicegate.app.workers.messages import ControlReady, Failed, StartControl, Stop, encode, from_worker
 from sluicegate.app.workers.pacing import Pacing
 from sluicegate.app.workers.process import describe, environment, interpreter_flags
@@ -224,7 +225,10 @@ async def opened_beside(
         # Several processes have a store that the service asks itself, and nodes with an API token are asked with it.
         is_asked = settings.supervised or control.node_api_token is not None
         own_api = None if is_asked else own_api_socket(directory.path)
-        told = replace(control, node_token=token, own_api=own_api)
+        store = control.store
+        if is_embedded(settings.store):
+            store = EmbeddedUrl.parse(settings.store).on(store_socket(directory.path))
+        told = replace(control, node_token=token, own_api=own_api, store=store)
         copy = rules.absolute() if told.rules is None else None
         beside = ServiceBeside(told, copy, directory, (listener, private), clock, out)
         limit_s = settings.drain_delay_s + settings.drain_timeout_s + WORKER_STOP_MARGIN_S
