@@ -161,12 +161,13 @@ def test_tls_and_certificates_of_clients(
         assert "its certificate is not accepted" in failed(command("nodes", *known))
         stranger = command("nodes", *known, "--ca", str(other_authority.path))
         assert "its certificate is not accepted" in failed(stranger)
-        failed(command("nodes", *trusted))
+        assert "give --cert and --key" in failed(command("nodes", *trusted))
         assert "needs both" in failed(command("nodes", *trusted, "--cert", str(mine)))
         assert "there is no file" in failed(command("nodes", *known, "--ca", "nowhere.pem"))
         assert "cannot be used" in failed(command("nodes", *known, "--ca", str(my_key)))
         plain = service.address.replace("https:", "http:")
-        failed(command("nodes", "--server", plain, "--token", service.token), secret=service.token)
+        ran = command("nodes", "--server", plain, "--token", service.token)
+        assert "its address begins with https://" in failed(ran, secret=service.token)
 
 
 @pytest.mark.slow
