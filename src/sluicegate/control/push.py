@@ -36,7 +36,7 @@ class RedisPublisher:
     async def ping(self) -> None:
         """Raises as ``publish`` where Redis gives no answer."""
         async with asyncio.timeout(PUSH_TIMEOUT_S):
-            await self._client.execute_command("PING")
+            await self._client.ping()
 
     async def close(self) -> None:
         """Give the connection back."""

@@ -11,7 +11,7 @@ from sluicegate.app import logs
 from sluicegate.bounds import CONTROL_POLL_S, PUSH_PING_S
 from sluicegate.control.push import RedisPublisher
 from sluicegate.control.service import RulesService
-from sluicegate.stores.base import AsyncStore, FleetStore, Store
+from sluicegate.stores.base import AsyncStore, FleetStore
 
 __all__ = ["Needed", "needs_of"]
 
@@ -49,8 +49,8 @@ class Needed:
             await asyncio.sleep(self.every_s)
 
 
-def needs_of(service: RulesService, publisher: RedisPublisher | None, store: Store | None) -> list[Needed]:
-    """The database; and the Redis of hints and the store of counters, where there are any."""
+def needs_of(service: RulesService, publisher: RedisPublisher | None, store: object) -> list[Needed]:
+    """The database; and the Redis of hints and the store of counters, where there are any over a network."""
 
     async def database() -> str | None:
         return service.watch.away
