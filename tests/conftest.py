@@ -18,7 +18,16 @@ from hypothesis import HealthCheck, settings
 from sluicegate.algorithms import TokenBucket
 
 # Fixtures that several folders share.
-pytest_plugins = ["real_servers", "real_postgres", "real_clusters", "real_sentinels", "fault_report", "store_faults", "doors_page", "certificates"]
+pytest_plugins = [
+    "real_servers",
+    "real_postgres",
+    "real_clusters",
+    "real_sentinels",
+    "fault_report",
+    "store_faults",
+    "doors_page",
+    "certificates",
+]
 
 STRICT = os.environ.get("SLUICEGATE_STRICT", "") not in ("", "0")
 MISSING_PROGRAMS: Counter[str] = Counter()

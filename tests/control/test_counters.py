@@ -349,7 +349,7 @@ async def test_a_change_that_nobody_answered(service: RulesService, editor: Acto
     nodes = service.counters.nodes = SlowNodes(NodeAnswer("a", 200, {"reset": 1}))
     doing = asyncio.create_task(service.counters.change(editor, CounterChange("reset", LOGIN)))
     await nodes.begun.wait()
-    nodes.answers = [NodeAnswer("a", 0, error="no answer in 2 s")]
+    nodes.answers = (NodeAnswer("a", 0, error="no answer in 2 s"),)
     nodes.may_answer.set()
     with pytest.raises(Unavailable):
         await doing

@@ -233,7 +233,11 @@ def test_test_clients_are_limited(by_rules: Make, of: str) -> None:
     from litestar.testing import TestClient as LitestarClient
     from starlette.testclient import TestClient
 
-    made = {"starlette": Starlette, "fastapi": FastAPI, "litestar": partial(Litestar, [], openapi_config=None)}
+    made: dict[str, Any] = {
+        "starlette": Starlette,
+        "fastapi": FastAPI,
+        "litestar": partial(Litestar, [], openapi_config=None),
+    }
     app: Any = RateLimitMiddleware(made[of](), by_rules("rules: [{name: all, per: [ip], quota: 1/minute}]"))
     client: Any = LitestarClient(app) if of == "litestar" else TestClient(app)
     assert [client.get("/").status_code for _ in range(2)] == [404, 429]

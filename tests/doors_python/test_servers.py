@@ -221,7 +221,7 @@ async def test_refusals_do_not_fill_the_log_of_quart(
         return JSONResponse({"own": True}, 429)
 
     if inside:
-        quart.asgi_app = RateLimitMiddleware(quart.asgi_app, by_quota("9/minute"), on_refused=own)  # type: ignore[method-assign]
+        quart.asgi_app = RateLimitMiddleware(quart.asgi_app, by_quota("9/minute"), on_refused=own)  # type: ignore[method-assign,assignment]
         app: Any = quart
     else:
         app = RateLimitMiddleware(quart, by_quota("9/minute"), on_refused=own)

@@ -223,7 +223,9 @@ def test_a_penalty_needs_a_client_that_a_list_can_name(per, lines_of):
     ]
 
 
-@pytest.mark.parametrize("per", ["[user, endpoint]", "{first_of: [header.X-Client, ip]}", "[header.X-Client], on_missing: ip"])
+@pytest.mark.parametrize(
+    "per", ["[user, endpoint]", "{first_of: [header.X-Client, ip]}", "[header.X-Client], on_missing: ip"]
+)
 def test_a_penalty_of_a_rule_that_counts_clients_is_fine(per, lines_of):
     """One of the four dimensions is enough, and so is the address that stands in for what is missing."""
     lines = lines_of(file(f"name: a, quota: 5/s, per: {per}, penalty: {{after: 2 refusals/1m, block: 15m}}"))

@@ -37,7 +37,7 @@ def encrypted(path: Path) -> None:
 
 def test_what_the_files_hold(authority: Any) -> None:
     """Good files give a context, and the moment at which the certificate ends."""
-    content = TlsFiles(*authority.issue("server", (-1, 30)), authority.path).load(now_us())
+    content = TlsFiles(*authority.issue("server", (-1, 30)), client_ca=authority.path).load(now_us())
     assert 29 * DAY_US < content.not_after_us - now_us() < 31 * DAY_US
     assert content.client_ca == authority.path.read_bytes()
     assert "PRIVATE" not in repr(content)
@@ -82,7 +82,7 @@ def test_authorities_that_are_none(authority: Any, tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"the client CA '.*clients.pem' cannot be used: it holds no certificate"
     ):
-        TlsFiles(*authority.issue("server"), empty).load(now_us())
+        TlsFiles(*authority.issue("server"), client_ca=empty).load(now_us())
 
 
 def test_a_renewal_is_taken(authority: Any) -> None:

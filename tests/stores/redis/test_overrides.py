@@ -59,7 +59,9 @@ def test_when_every_node_knows_of_an_override_it_is_one_limit(node: Callable[[st
     passed = sum(each.check(EVE).allowed for _ in range(20) for each in (early, late))
     assert 4 <= passed <= 20 + 4
     late.subjects.put(SubjectEntry("user:eve", None, 3, 1))
-    used = 12 - early.peek(EVE).remaining
+    remaining = early.peek(EVE).remaining
+    assert remaining is not None
+    used = 12 - remaining
     assert used >= 4
     assert sum(each.check(EVE).allowed for _ in range(20) for each in (early, late)) == 12 - used
 
