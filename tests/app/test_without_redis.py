@@ -30,7 +30,7 @@ def hidden(tmp_path: Path) -> str:
     [
         ("--version",),
         ("rules", "check", "{rules}"),
-        ("explain", "--rules", "{rules}", "--facts", '{{"ip": "192.0.2.1"}}'),
+        ("explain", "--rules", "{rules}", "--facts", '{{"ip": "192.0.2.1", "path": "/"}}'),
     ],
 )
 def test_commands(hidden: str, rules: Path, arguments: tuple[str, ...]) -> None:

@@ -152,7 +152,7 @@ def test_mutual_tls(start: Any, authority: Any) -> None:
         (["--tls-cert", "{tmp}/text", "--tls-key", "{tmp}/text"], "not PEM"),
         (["--tls-cert", "{tmp}/a.pem", "--tls-key", "{tmp}/b.key"], "not that of the certificate"),
         (["--db", "mysql://x/y"], "--db: database"),
-        (["--db", "sqlite:////nowhere/at/all/x.db"], "--db: the database does not answer"),
+        (["--db", "sqlite:////nowhere/at/all/x.db"], "--db: the database '/nowhere/at/all/x.db' cannot be opened"),
         (["--db", "postgresql://u:secret-word@127.0.0.1:1/x"], "--db: the database does not answer"),
         (["--data", "{tmp}/text/data"], "--data: cannot write"),
         (["--rules", "{tmp}/text"], "text"),
