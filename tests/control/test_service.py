@@ -362,10 +362,11 @@ async def test_what_is_no_database(url, clock):
 
 
 async def test_a_database_that_is_away(clock, free_port, tmp_path):
-    """A database that cannot be reached or opened is unavailable, whatever kind it is."""
-    for url in (f"postgresql://x@127.0.0.1:{free_port()}/x", f"sqlite:///{tmp_path}/no/such/folder/x.db"):
-        with pytest.raises(Unavailable):
-            await RulesService.open(url, clock)
+    """A server that cannot be reached is unavailable, which may pass; a file that cannot be opened is a wrong setting."""
+    with pytest.raises(Unavailable):
+        await RulesService.open(f"postgresql://x@127.0.0.1:{free_port()}/x", clock)
+    with pytest.raises(ConfigurationError, match=r"no/such/folder/x.db' cannot be opened: No such file"):
+        await RulesService.open(f"sqlite:///{tmp_path}/no/such/folder/x.db", clock)
 
 
 async def test_a_database_that_says_nothing(service, monkeypatch):
