@@ -128,8 +128,8 @@ def main() -> None:
         store = f"redis://127.0.0.1:{redis_port}?timeout_ms=5000"
         serve = [sys.executable, "-m", "sluicegate", "serve", "--rules", str(rules), "--store", store]
         lua = (INTEGRATION / "lua.conf").read_text().replace("port = 6379", f"port = {redis_port}, timeout_ms = 5000")
-        lua = lua.replace("port = 8080", f"port = {api}")
-        asking = (INTEGRATION / "auth_request.conf").read_text().replace("127.0.0.1:8080", f"127.0.0.1:{api}")
+        lua = lua.replace("port = 8081", f"port = {api}")
+        asking = (INTEGRATION / "auth_request.conf").read_text().replace("127.0.0.1:8081", f"127.0.0.1:{api}")
         texts = {"no limiter": BARE, "Lua": lua, "auth_request": asking.replace("100ms", "5s").replace("200ms", "5s")}
         with running([*pinned(at[1]), *serve, "--api", f"127.0.0.1:{api}"], f"http://127.0.0.1:{api}/livez"):
             for number in range(options.rounds):
