@@ -51,6 +51,10 @@ def test_one_file_is_what_it_was() -> None:
         ([("a", LOGIN), ("b", b"- x\n")], "b:1: a rules file is a mapping"),
         ([("a", LOGIN), ("b", b"\tx")], "b:1: "),
         ([("a", LOGIN), ("b", API.replace(b"5/minute", b"5/minte"))], "b:6: rule 'api': quota"),
+        (
+            [("a", LOGIN), ("b", API.replace(b"5/minute", b"x on line 9999999999"))],
+            "b:6: rule 'api': quota: 'x on line 9999999999'",
+        ),
         ([("a", TIERS), ("b", HEAD)], "rules: the file has no rules"),
         ([("a", LOGIN), ("b", b"#" * RULES_BYTES_MAX)], f"rules: the files have {RULES_BYTES_MAX + len(LOGIN)} bytes"),
     ],

@@ -113,7 +113,11 @@ def _placed(problem: Problem, files: Files) -> Problem:
         return files[line // _STRIDE - 1][0], line % _STRIDE
 
     def told(found: re.Match[str]) -> str:
-        name, line = place(int(found[1]))
+        number = int(found[1])
+        if number // _STRIDE > len(files):
+            # Not a line of ours, but a text of the file that the message quotes.
+            return found[0]
+        name, line = place(number)
         return f" at {name}:{line}"
 
     message = _ON_LINE.sub(told, problem.message)
