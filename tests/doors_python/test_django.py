@@ -226,7 +226,12 @@ def test_a_limit_on_a_method_is_made_once(django_site: Site, monkeypatch: pytest
     """``method_decorator`` decorates for every request, but what a limit means is worked out for the first one only."""
     read: list[str] = []
     rules = Limit.rules
-    monkeypatch.setattr(Limit, "rules", lambda limit, name: read.append(name) or rules(limit, name))
+
+    def counted(limit: Limit, name: str) -> Any:
+        read.append(name)
+        return rules(limit, name)
+
+    monkeypatch.setattr(Limit, "rules", counted)
 
     @method_decorator(ratelimit("9/minute"), name="dispatch")
     class Page(View):  # type: ignore[misc]

@@ -265,9 +265,12 @@ def test_a_refusal_is_a_http_exception_of_its_status(
     """The exception for applications without the middleware is made one once, with a status; older releases choke on anything else."""
     made: list[object] = []
     original = HTTPException.__init__
-    monkeypatch.setattr(
-        HTTPException, "__init__", lambda error, status, *more: made.append(status) or original(error, status, *more)
-    )
+
+    def counted(error: HTTPException, status: int, *more: Any) -> None:
+        made.append(status)
+        original(error, status, *more)
+
+    monkeypatch.setattr(HTTPException, "__init__", counted)
     app = FastAPI()
     app.get("/", dependencies=[Depends(limit("1/minute", limiter=no_rules(clock=clock)))])(lambda: "ok")
 
@@ -275,5 +278,5 @@ def test_a_refusal_is_a_http_exception_of_its_status(
     def told(request: Request, error: RateLimited) -> PlainTextResponse:
         return PlainTextResponse(f"{error.rule} {error.retry_after_s:g}", status_code=429)
 
-    answers = [asyncio.run(ask(app)) for _ in range(2)]
+    answers: list[httpx.Response] = [asyncio.run(ask(app)) for _ in range(2)]
     assert (answers[1].status_code, answers[1].text, made) == (429, "limit 60", [429])

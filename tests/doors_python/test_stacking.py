@@ -52,7 +52,12 @@ async def test_a_request_waits_once_for_one_decision(by_quota: Make, ask: Ask, m
     """Gates that share a leaky bucket hold a request once, on the event loop as in a thread."""
     taken: list[Holder] = []
     take = Holder.take
-    monkeypatch.setattr(Holder, "take", lambda holder: taken.append(holder) or take(holder))
+
+    def counted(holder: Holder) -> Any:
+        taken.append(holder)
+        return take(holder)
+
+    monkeypatch.setattr(Holder, "take", counted)
     limiter = by_quota("1000/second burst 5", algorithm="leaky_bucket")
     app = RateLimitMiddleware(RateLimitMiddleware(Starlette(routes=[Route("/", page)]), limiter), limiter)
     assert [(await ask(app)).json()["remaining"] for _ in range(3)] == [4, 3, 2]

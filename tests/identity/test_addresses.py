@@ -234,7 +234,12 @@ def test_a_new_address_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[str] = []
     parse = ipaddress.ip_address
     networks = Networks.parse(["2001:db8:77::/48"])
-    monkeypatch.setattr(addresses, "ip_address", lambda text: parsed.append(text) or parse(text))
+
+    def counted(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(addresses, "ip_address", counted)
     new = "2001:db8:77:1::1"
     assert canonical_ip(new) == new
     assert IpKeyer().key(new) == "2001:db8:77:1::/64"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sluicegate.clock import ManualClock
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.limiter.offenders import Offenders
+from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
 
 
@@ -91,7 +92,7 @@ rules:
 def test_a_limiter_tells_whom_it_refused(batch: bool) -> None:
     """The rule that decided a refusal and every shadow rule that would refuse are told with their client; peeks are not."""
     limiter = Limiter.from_rules(load_rules(RULES, "r"), clock=ManualClock())
-    facts = {"user": "u", "ip": "10.0.0.1"}
+    facts = Facts(user="u", ip="10.0.0.1")
     if batch:
         limiter.check_many([facts] * 5)
     else:

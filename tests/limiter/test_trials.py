@@ -103,13 +103,13 @@ def test_what_applied_is_counted_for_both_versions() -> None:
     """Decisions are counted for the version that applied, in batches too; peeks, resets and explanations are not."""
     new = rules("name: api, per: [user], quota: 20/minute, on_missing: deny", "name: floor, quota: 1000/minute")
     limiter = Limiter.from_rules(on_trial(OLD, new, 5_000), clock=ManualClock())
-    inside, outside = {"user": user_in(0, 5_000)}, {"user": user_in(5_000, 10_000)}
+    inside, outside = Facts(user=user_in(0, 5_000)), Facts(user=user_in(5_000, 10_000))
     limiter.check_many([inside, outside, outside])
     limiter.check(outside)
     limiter.check({})
     limiter.peek(inside)
     limiter.reset(outside)
-    limiter.engine.explain(Facts(user=inside["user"]))
+    limiter.engine.explain(inside)
     counts = limiter.stats.rule_counts()
     assert {name: row.matched for name, row in counts.items()} == {"api": 3, "api@canary": 1}
     limiter.apply(on_trial(OLD, new, 10_000))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import pytest
@@ -118,10 +119,10 @@ class World:
     def run(self, length_us: int = 5_000_000) -> World:
         faults = self.faults
         for actor in self.actors:
-            self.often(self.gap_us, lambda actor=actor: self.request(actor))
-            self.often(faults.tick_us, lambda actor=actor: self.tick(actor))
+            self.often(self.gap_us, partial(self.request, actor))
+            self.often(faults.tick_us, partial(self.tick, actor))
             self.often(faults.crash_us, actor.born)
-            self.often(faults.stop_us, lambda actor=actor: self.stop(actor))
+            self.often(faults.stop_us, partial(self.stop, actor))
         self.often(faults.down_us, self.go_down)
         self.often(faults.restart_us, self.restart)
         self.often(faults.flush_us, self.flush)

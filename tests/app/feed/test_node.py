@@ -11,7 +11,7 @@ from sluicegate.app.feed.client import FeedError
 from sluicegate.app.feed.metrics import feed_metrics
 from sluicegate.control.model import Actor, Role
 from sluicegate.errors import ConfigurationError
-from sluicegate.rules.feed import ListEntry, Revisions
+from sluicegate.rules.feed import ListEntry, NodeReport, Revisions
 from sluicegate.rules.identity.keys import hash_key
 
 pytestmark = pytest.mark.slow
@@ -83,7 +83,8 @@ async def test_a_pause_ends_without_the_service(control, node, until, editor, ca
 
 async def test_a_fault_while_catching_up(control, node, until, monkeypatch):
     """What a fault of this program kept from being fetched is fetched all the same, though nothing changes any more and no report is answered."""
-    ask, faults = node.feed.client.snapshot, []
+    ask = node.feed.client.snapshot
+    faults: list[int] = []
 
     async def fails_once():
         if not faults:
@@ -120,7 +121,7 @@ async def test_counters_that_were_changed_while_nobody_was_heard(control, make_n
 
 async def test_clients_that_cannot_be_told(control, node, until):
     """A client whose name no JSON can carry keeps nothing else of a report from arriving."""
-    seen = []
+    seen: list[NodeReport] = []
     control.service.nodes.observers.append(seen.append)
     for user in ("\ud800", "eve"):
         node.limiter.known.lists.penalize(ListEntry("block", "user", user, None, "penalty:r0"))
@@ -213,7 +214,7 @@ async def test_reports_tell_what_happened(control, node, until, editor):
     """Requests, refusals and penalties reach the service once; a penalty here is on the list of everybody."""
     penalty = {"after": "3 refusals/1m", "block": "10m"}
     rule = {"name": "login", "per": ["user"], "quota": "2/hour", "penalty": penalty}
-    seen = []
+    seen: list[NodeReport] = []
     control.service.nodes.observers.append(seen.append)
     expect = (await control.service.rulesets.current()).info.version
     await control.service.rulesets.put_ruleset(editor, {"version": 1, "rules": [rule]}, expect=expect)
@@ -231,7 +232,7 @@ async def test_reports_tell_what_happened(control, node, until, editor):
 
 async def test_samples_are_drawn_when_asked_for(control, node, until):
     """The service is told of single requests at the rate it asks for, and of none when it asks for none."""
-    seen = []
+    seen: list[NodeReport] = []
     control.service.nodes.sample_per_s = 0.0
     await until(lambda: node.node.reports.sent >= 2 and not node.limiter.known.sampler.on)
     control.service.nodes.observers.append(lambda report: seen.extend(report.samples))

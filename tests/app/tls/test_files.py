@@ -7,9 +7,9 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from certificates import Authority
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -35,9 +35,9 @@ def encrypted(path: Path) -> None:
     )
 
 
-def test_what_the_files_hold(authority: Any) -> None:
+def test_what_the_files_hold(authority: Authority) -> None:
     """Good files give a context, and the moment at which the certificate ends."""
-    content = TlsFiles(*authority.issue("server", (-1, 30)), client_ca=authority.path).load(now_us())
+    content = TlsFiles(*authority.issue("server", (-1, 30)), authority.path).load(now_us())
     assert 29 * DAY_US < content.not_after_us - now_us() < 31 * DAY_US
     assert content.client_ca == authority.path.read_bytes()
     assert "PRIVATE" not in repr(content)
@@ -56,7 +56,7 @@ def test_what_the_files_hold(authority: Any) -> None:
         (lambda cert, key, other: (cert.unlink(), cert.mkdir()), "server.pem': Is a directory"),
     ],
 )
-def test_files_that_cannot_be_used(authority: Any, spoil: Callable[[Path, Path, Path], None], says: str) -> None:
+def test_files_that_cannot_be_used(authority: Authority, spoil: Callable[[Path, Path, Path], None], says: str) -> None:
     """A missing, empty, mismatched, encrypted, huge or foreign file is an error that names it."""
     certificate, key = authority.issue("server")
     _, other = authority.issue("other")
@@ -67,7 +67,7 @@ def test_files_that_cannot_be_used(authority: Any, spoil: Callable[[Path, Path, 
     assert "\n" not in str(refused.value)
 
 
-def test_a_certificate_out_of_its_time(authority: Any) -> None:
+def test_a_certificate_out_of_its_time(authority: Authority) -> None:
     """A certificate that has ended, or has not begun, is refused with the moment."""
     with pytest.raises(ConfigurationError, match=r"server.pem' has expired: it was valid until 20..-..-..T..:..Z"):
         TlsFiles(*authority.issue("server", (-30, -1))).load(now_us())
@@ -75,17 +75,17 @@ def test_a_certificate_out_of_its_time(authority: Any) -> None:
         TlsFiles(*authority.issue("server", (1, 30))).load(now_us())
 
 
-def test_authorities_that_are_none(authority: Any, tmp_path: Path) -> None:
+def test_authorities_that_are_none(authority: Authority, tmp_path: Path) -> None:
     """A file of authorities without a certificate in it would refuse everybody: it is refused itself."""
     empty = tmp_path / "clients.pem"
     empty.write_text("\n")
     with pytest.raises(
         ConfigurationError, match=r"the client CA '.*clients.pem' cannot be used: it holds no certificate"
     ):
-        TlsFiles(*authority.issue("server"), client_ca=empty).load(now_us())
+        TlsFiles(*authority.issue("server"), empty).load(now_us())
 
 
-def test_a_renewal_is_taken(authority: Any) -> None:
+def test_a_renewal_is_taken(authority: Authority) -> None:
     """A renewed certificate is in service when two looks saw the same files."""
     live = LiveTls(TlsFiles(*authority.issue("server")), SystemClock())
     first = live.context()
@@ -99,7 +99,7 @@ def test_a_renewal_is_taken(authority: Any) -> None:
     assert not live.poll()
 
 
-def test_a_bad_renewal_changes_nothing(authority: Any) -> None:
+def test_a_bad_renewal_changes_nothing(authority: Authority) -> None:
     """A renewal that cannot be used leaves the old certificate in service, and is told once."""
     certificate, key = authority.issue("server")
     live = LiveTls(TlsFiles(certificate, key), SystemClock())
@@ -115,7 +115,7 @@ def test_a_bad_renewal_changes_nothing(authority: Any) -> None:
     assert live.context() is not first
 
 
-def test_a_certificate_without_its_key_waits_for_it(authority: Any, tmp_path: Path) -> None:
+def test_a_certificate_without_its_key_waits_for_it(authority: Authority, tmp_path: Path) -> None:
     """A certificate that is written a moment before its key is no error."""
     certificate, key = authority.issue("server")
     live = LiveTls(TlsFiles(certificate, key), SystemClock())
@@ -128,7 +128,7 @@ def test_a_certificate_without_its_key_waits_for_it(authority: Any, tmp_path: Pa
     assert live.error is None
 
 
-def test_a_renewal_that_becomes_good_without_being_written(authority: Any) -> None:
+def test_a_renewal_that_becomes_good_without_being_written(authority: Authority) -> None:
     """A certificate whose time has not begun when it is renewed is taken when it begins, with no further change of the file."""
     clock = ManualClock(now_us())
     live = LiveTls(TlsFiles(*authority.issue("server", (-1, 30))), clock)
@@ -143,7 +143,7 @@ def test_a_renewal_that_becomes_good_without_being_written(authority: Any) -> No
     assert not live.poll()
 
 
-async def test_a_fault_does_not_end_the_watch(authority: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_does_not_end_the_watch(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong with one look at a file, the next look takes its renewal."""
     monkeypatch.setattr(tls_module, "TLS_POLL_S", 0.01)
     listener = ListenerTls("api", TlsFiles(*authority.issue("server")), SystemClock())

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,14 @@ class Up:
         assert answer.status_code == 200, answer.text
         return int(self.ask("GET", "/v1/versions", token).json()["versions"][0]["version"])
 
+    def serves(self, limit: int) -> bool:
+        """Whether logins are decided by this limit."""
+        return bool(self.limit() == limit)
+
+    def holds(self, limit: int) -> bool:
+        """Whether the file has this limit."""
+        return f"{limit}/minute" in self.file.read_text()
+
     def edit(self, before: str, after: str) -> None:
         text = self.file.read_text()
         assert before in text
@@ -109,6 +118,10 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def gone(pid: int) -> bool:
+    return not alive(pid)
 
 
 def test_the_file_and_the_database_follow_each_other(up: Callable[..., Up]) -> None:
@@ -167,12 +180,12 @@ def test_a_service_that_is_killed(up: Callable[..., Up]) -> None:
         pid = it.pid()
         made = it.set_limit(token, limit)
         os.kill(pid, signal.SIGKILL)
-        until(lambda pid=pid: not alive(pid), "the service is gone")
+        until(partial(gone, pid), "the service is gone")
         assert it.limit() in (60, 61, 62)
         # Who asks meanwhile waits for the next one.
         assert it.ask("GET", f"/v1/versions/{made}", token).status_code == 200
-        until(lambda limit=limit: it.limit() == limit, "the change is served")
-        until(lambda limit=limit: f"{limit}/minute" in it.file.read_text(), "the change is in the file")
+        until(partial(it.serves, limit), "the change is served")
+        until(partial(it.holds, limit), "the change is in the file")
     assert len(it.ask("GET", "/v1/versions", token).json()["versions"]) == len(versions) + 2
     assert it.server.url("control") == url
     assert it.server.out.read_text().count("token ") == 1

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import pytest
@@ -209,8 +210,8 @@ async def test_clients_that_go_at_any_point(start_door: Start, message: bytes, e
         client = await door.connect()
         steps: list[Callable[[], Any]] = []
         for number in range(3):
-            steps.append(lambda client=client: client.request(RATE_LIMIT, None))
-            steps.append(lambda client=client, s=2 * number + 1: client.http2.send_data(s, body, end_stream=True))
+            steps.append(partial(client.request, RATE_LIMIT, None))
+            steps.append(partial(client.http2.send_data, 2 * number + 1, body, end_stream=True))
         for step in steps[:frames]:
             step()
             await client.flush()
