@@ -16,10 +16,9 @@ from sluicegate.limiter.known import Known
 from sluicegate.limiter.live import Live, facts_of
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.match import EVERY_PATH, see
-from sluicegate.rules.model import Rule
 from sluicegate.stores.base import Charge, Counter
 
-__all__ = ["CounterState", "SubjectOfRule", "Target", "charges_of", "described", "facts_in", "name_in_file"]
+__all__ = ["CounterState", "SubjectOfRule", "Target", "charges_of", "described", "facts_in"]
 
 
 class SubjectOfRule(NamedTuple):
@@ -99,7 +98,7 @@ def charges_of(live: Live, known: Known, target: Target, rule: str | None = None
     overrides = known.subjects.overrides_of(facts) if known.subjects.overriding else []
     found: dict[tuple[str, str], Charge] = {}
     for counter, subject, _ in charges:
-        name = name_in_file(live.engine.rule_of(counter.name))
+        name = live.engine.rule_of(counter.name).name_in_file
         if rule is None or rule in (name, counter.name):
             # The arms of a rollout share counters, and one request is charged to one arm only.
             found.setdefault((counter.prefix, subject), known.subjects.scale((counter, subject, 0), name, overrides))
@@ -114,17 +113,12 @@ def described(live: Live, charges: Sequence[Charge], states: Iterable[tuple[int,
     return found
 
 
-def name_in_file(rule: Rule) -> str:
-    """The name by which people know a rule that may be on trial."""
-    return rule.name if rule.trial is None else rule.trial.rule
-
-
 def _described(live: Live, counter: Counter, subject: str, now_us: int, state: State | None) -> CounterState:
     spec = counter.spec
     rule = live.ruleset.rules[0] if live.keyed is not None else live.engine.rule_of(counter.name)
     passes = spec.admit(state, now_us, 1) is not None
     return CounterState(
-        rule=name_in_file(rule),
+        rule=rule.name_in_file,
         counter=counter.name,
         subject=subject,
         algorithm=spec.algorithm,
@@ -163,7 +157,7 @@ def _of_subject(live: Live, target: SubjectOfRule) -> tuple[list[Charge], Facts]
 
 
 def _rules_named(live: Live, rule: str) -> list[CompiledRule]:
-    named = [each for each in live.engine.compiled if rule in (each.rule.name, name_in_file(each.rule))]
+    named = [each for each in live.engine.compiled if rule in (each.rule.name, each.rule.name_in_file)]
     if not named:
         raise InvalidRequest("rule", f"there is no rule {rule!r:.100} in force")
     return named

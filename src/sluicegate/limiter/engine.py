@@ -103,7 +103,7 @@ class Engine:
             for counter in counters
         }
         self.penalties: Mapping[str, tuple[str, Penalty]] = {
-            name: (_name_in_file(rule), rule.penalty) for name, rule in self._rules.items() if rule.penalty is not None
+            name: (rule.name_in_file, rule.penalty) for name, rule in self._rules.items() if rule.penalty is not None
         }
         self.order = {name: place for place, name in enumerate(self._rules)}
         self._labelled = self._matcher.labelled
@@ -187,7 +187,7 @@ class Engine:
                 continue
             reason = self._matcher.reason(index, seen, facts)
             told = explain_rule(self._compiled[index], seen, facts, cost, patterns.get(index), reason)
-            explained.append(told.overridden(_name_in_file(rule), overrides))
+            explained.append(told.overridden(rule.name_in_file, overrides))
         return explained
 
     def _plan_known(self, facts: Facts, cost: int, *, peek: bool) -> Plan:
@@ -212,7 +212,7 @@ class Engine:
         if not overrides:
             return plan
         scale, rules = subjects.scale, self._rules
-        charges = [scale(charge, _name_in_file(rules[charge[0].name]), overrides) for charge in plan.charges]
+        charges = [scale(charge, rules[charge[0].name].name_in_file, overrides) for charge in plan.charges]
         return Plan(charges, plan.tier, plan.version, plan.unidentified)
 
     def _unmatch(self, charges: list[Charge], unidentified: tuple[Counter, ...]) -> None:
@@ -258,11 +258,6 @@ class Engine:
             return tier
         self.unknown_tiers += 1
         return self._default_tier
-
-
-def _name_in_file(rule: Rule) -> str:
-    """The name by which people know a rule that may be on trial."""
-    return rule.name if rule.trial is None else rule.trial.rule
 
 
 def _plan_unidentified(

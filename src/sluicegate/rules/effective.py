@@ -60,7 +60,7 @@ def effective(
     if lasting:
         paused = {pause.rule for pause in lasting}
         rules = tuple(
-            replace(rule, mode=Mode.OFF) if None in paused or _name_in_file(rule) in paused else rule for rule in rules
+            replace(rule, mode=Mode.OFF) if None in paused or rule.name_in_file in paused else rule for rule in rules
         )
         made_of += ["paused", *sorted(name or "*" for name in paused)]
     times_us += [pause.until_us for pause in lasting if pause.until_us is not None]
@@ -69,10 +69,6 @@ def effective(
         return Effective(base, changes_at_us)
     digest = sha256("\0".join(made_of).encode()).hexdigest()[: len(base.digest)]
     return Effective(replace(base, rules=rules, digest=digest), changes_at_us)
-
-
-def _name_in_file(rule: Rule) -> str:
-    return rule.name if rule.trial is None else rule.trial.rule
 
 
 def _on_trial(base: RuleSet, candidate: RuleSet, rollout: Candidate, node: str) -> Iterator[Rule]:

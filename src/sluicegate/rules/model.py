@@ -198,6 +198,11 @@ class Rule:
     line: int = 0
     trial: Trial | None = field(default=None, metadata={"told": "given"})
 
+    @property
+    def name_in_file(self) -> str:
+        """The name by which people know the rule: that of its file, also while it is on trial."""
+        return self.name if self.trial is None else self.trial.rule
+
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
