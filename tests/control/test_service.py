@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from sqlalchemy import text
 
+from sluicegate.bounds import NODE_REPORT_BYTES_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.control import database
 from sluicegate.control.errors import Conflict, Invalid, NotAllowed, NotFound, PreconditionFailed, Unavailable
@@ -206,6 +207,14 @@ async def test_nodes_and_their_lag(service, editor, node, clock, open_service):
     with pytest.raises(NotFound):
         await service.nodes.forget(editor, "n1")
     assert len((await service.nodes.page(page_size=9)).items) == 2
+
+
+async def test_a_report_has_so_many_bytes(service, node):
+    """What a node says of itself is bounded in bytes, however few characters they are."""
+    few = NODE_REPORT_BYTES_MAX * 3 // 4
+    await service.nodes.report(node, report("n1", await service.revisions(), error="e" * few))
+    with pytest.raises(Invalid, match=f"at most {NODE_REPORT_BYTES_MAX}"):
+        await service.nodes.report(node, report("n1", await service.revisions(), error="é" * few))
 
 
 PENALISING = {

@@ -166,11 +166,11 @@ NODE_NAME_HELD_S: Final = 60
 # Nodes that are known, and bytes of what is kept of a report. The oldest are forgotten, and those not heard of for a week (seconds):
 # a node that is started again often has another name.
 NODES_MAX: Final = 10_000
+NODE_REPORT_BYTES_MAX: Final = 65_536
 NODE_FORGOTTEN_S: Final = 604_800
 
 # A count in a report of a node: more than any counts in a century, and sums of a thousand still have 64 bits.
 NODE_COUNT_MAX: Final = 2**53
-NODE_REPORT_BYTES_MAX: Final = 65_536
 
 # Seconds between two writings of what nodes reported. In between it is in memory only, and comes again with the next report.
 NODES_FLUSH_S: Final = 5

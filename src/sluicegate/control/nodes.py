@@ -11,6 +11,7 @@ from sqlalchemy import delete, or_, select, text
 from sluicegate.bounds import (
     NODE_COUNT_MAX,
     NODE_FORGOTTEN_S,
+    NODE_NAME_CHARS_MAX,
     NODE_NAME_HELD_S,
     NODE_REPORT_BYTES_MAX,
     NODES_FLUSH_S,
@@ -30,7 +31,6 @@ from sluicegate.rules.feed import NodeReport, ReportAnswer
 __all__ = ["Nodes"]
 
 _TABLE = schema.nodes
-_NAME_CHARS_MAX: Final = 256
 # All at once: a fleet of thousands would keep changes waiting otherwise.
 _PUT: Final = text(
     "INSERT INTO nodes (node, last_seen_us, report) VALUES (:node, :at, :report) "
@@ -72,9 +72,9 @@ class Nodes:
         still valid, in the last ``NODE_NAME_HELD_S``.
         """
         self._ledger.allow(actor, Role.NODE)
-        check_text("node", report.node, _NAME_CHARS_MAX, least=1)
+        check_text("node", report.node, NODE_NAME_CHARS_MAX, least=1)
         _check_counts(report)
-        kept = msgspec.json.encode(_kept(report, actor)).decode()
+        kept = msgspec.json.encode(_kept(report, actor))
         if len(kept) > NODE_REPORT_BYTES_MAX:
             raise Invalid(
                 [
@@ -86,7 +86,7 @@ class Nodes:
         await self._check_name(actor, report.node)
         if report.node not in self._unwritten and len(self._unwritten) >= NODES_MAX:
             await self.flush()
-        self._unwritten[report.node] = (self._ledger.clock.now_us(), kept)
+        self._unwritten[report.node] = (self._ledger.clock.now_us(), kept.decode())
         for observer in self.observers:
             observer(report)
         if report.penalties:
