@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sluicegate.bounds import PUSH_PING_S, PUSH_RETRY_S_MAX, PUSH_TIMEOUT_S
+from sluicegate.bounds import PUSH_PING_S, PUSH_RETRY_S_MAX
 from sluicegate.control.push import redis_client
 from sluicegate.errors import ConfigurationError, MissingExtra
 from sluicegate.rules.feed import POSTGRES_CHANNEL, Revisions, redis_channel
@@ -168,7 +168,7 @@ class _PostgresHints(_Listener):
                         await lost.wait()
                     raise ConnectionError("the connection was lost")
                 except TimeoutError:
-                    await connection.execute("SELECT 1", timeout=PUSH_TIMEOUT_S * PUSH_PING_S)
+                    await connection.execute("SELECT 1", timeout=PUSH_PING_S)
         finally:
             connection.terminate()
 
