@@ -169,6 +169,9 @@ async def test_explain_knows_lists_and_subjects(
     told = (await with_rules.counters.explain(viewer, question))["nodes"][0]["explanation"]
     assert told["decision"]["rule"] == "block:ip"
     assert "203.0.113.0/24" in told["rules"][0]["reason"]
+    with_port = {"facts": {**FACTS, "ip": "[::ffff:203.0.113.9]:443"}}
+    told = (await with_rules.counters.explain(viewer, with_port))["nodes"][0]["explanation"]
+    assert told["decision"]["rule"] == "block:ip"
     await with_rules.pauses.pause(editor, "login")
     told = (await with_rules.counters.explain(viewer, question))["nodes"][0]["explanation"]
     assert [row["mode"] for row in told["rules"] if row["rule"] == "login"] == ["off"]

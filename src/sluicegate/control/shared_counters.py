@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +14,7 @@ from sluicegate.clock import Clock
 from sluicegate.control import schema
 from sluicegate.control.counters import Asker, NodeAnswer, Operation, Question
 from sluicegate.control.database import Database
-from sluicegate.control.list_values import value_of
+from sluicegate.control.list_values import covering
 from sluicegate.errors import InvalidRequest, StoreError
 from sluicegate.limiter.counters import SubjectOfRule, Target, facts_in
 from sluicegate.limiter.known import Known
@@ -25,6 +24,7 @@ from sluicegate.rules.document import load_document
 from sluicegate.rules.effective import effective
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.feed import ListEntry, Snapshot, SubjectEntry
+from sluicegate.rules.identity.addresses import canonical_ip
 from sluicegate.rules.identity.config import IdentityConfig
 from sluicegate.rules.model import RuleSet
 from sluicegate.stores.base import Store
@@ -190,14 +190,9 @@ def _effective(snapshot: Snapshot, now_us: int) -> tuple[Snapshot, int | None, R
 
 
 def _networks(text: str) -> list[str]:
-    """The address as it may stand on a list, and every network that it is in."""
+    """The address as it may stand on a list, and every network that it is in; of every spelling that a node takes."""
     try:
-        address = ip_address(text)
+        address = canonical_ip(text)
     except ValueError:
         return []
-    if address.version == 6 and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return [
-        value_of("ip", str(ip_network(f"{address}/{length}", strict=False)))
-        for length in range(address.max_prefixlen + 1)
-    ]
+    return [address, *covering(address)]
