@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
+from sluicegate.bounds import TOKEN_BYTES_MAX
 from sluicegate.clock import US_PER_S
 from sluicegate.control.errors import Conflict, Invalid, NotAllowed, NotAuthenticated, NotFound, Unavailable
 from sluicegate.control.model import Role
@@ -93,6 +94,8 @@ async def test_the_first_token(service, admin):
         await service.tokens.verify("correct horse battery")
     with pytest.raises(ConfigurationError, match="at least 16"):
         await service.tokens.bootstrap("short")
+    with pytest.raises(ConfigurationError, match=f"{TOKEN_BYTES_MAX + 1} bytes; .* at most {TOKEN_BYTES_MAX}"):
+        await service.tokens.bootstrap("x" * (TOKEN_BYTES_MAX + 1))
     for chosen in (" " * 20, "with-a-space-at-the-end ", "\u00e9" * 20, "a-tab-is\t-in-this-text"):
         with pytest.raises(ConfigurationError, match="never be sent"):
             await service.tokens.bootstrap(chosen)

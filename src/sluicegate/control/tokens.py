@@ -146,10 +146,12 @@ class Tokens:
         """The first token of an admin, where there is none that is valid; its text, to be shown once, where it was made here.
 
         ``text``: the operator's choice; it becomes a token of an admin where it is none yet. Raises ConfigurationError for one that is too
-        short, or that no header can hold.
+        short or too long, or that no header can hold.
         """
         if text is not None and not TOKEN_CHARS_MIN <= len(text.encode()) <= TOKEN_BYTES_MAX:
-            raise ConfigurationError(f"the admin token has {len(text)} characters; it needs at least {TOKEN_CHARS_MIN}")
+            size = len(text.encode())
+            bounds = f"it needs at least {TOKEN_CHARS_MIN}, and at most {TOKEN_BYTES_MAX} are taken"
+            raise ConfigurationError(f"the admin token has {size} bytes; {bounds}")
         if text is not None and not (text.isascii() and text.isprintable() and text == text.strip()):
             raise ConfigurationError(
                 "the admin token begins or ends with a space, or holds a character that is not ASCII; it could never be sent"
