@@ -28,19 +28,19 @@ _KNOWN = (
 )
 
 
-def open_store(url: str, clock: Clock, *, warm: bool = True) -> Store:
+def open_store(url: str, clock: Clock, *, warm: bool = True, counted: bool = True) -> Store:
     """The store that ``url`` names.
 
     ``memory://`` keeps counters in this process; ``memory://?max_counters=N`` bounds them. ``redis://``, ``rediss://``,
     ``redis+unix://``, ``redis+cluster://`` and ``redis+sentinel://`` share them (``RedisSettings.from_url`` says what such a URL
     may hold); the store is tried for up to a second, and one that is absent is no error here: every call tries again. ``warm`` False: nothing is tried yet, which is
-    for callers that ``awarm`` it. ``clock`` dates the counters of a store that has no time of its own. Raises
+    for callers that ``awarm`` it. ``counted`` False: a process that admits nobody, and is not counted among those that share the limits. ``clock`` dates the counters of a store that has no time of its own. Raises
     ConfigurationError for anything else, MissingExtra where the extra ``redis`` is not installed; credentials in a URL are
     never part of a message.
     """
     scheme = url.partition("://")[0].lower()
     if scheme.replace("valkey", "redis", 1) in _REDIS:
-        return _open_redis(url, clock, warm=warm)
+        return _open_redis(url, clock, warm=warm, counted=counted)
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -62,10 +62,10 @@ def _no_scheme(scheme: str) -> str:
     return f"no such scheme {scheme!r}" + (f" (did you mean {near[0]}://?)" if near else "")
 
 
-def _open_redis(url: str, clock: Clock, *, warm: bool) -> Store:
+def _open_redis(url: str, clock: Clock, *, warm: bool, counted: bool) -> Store:
     from sluicegate.stores.redis import RedisStore
 
-    store = RedisStore(url, clock=clock)
+    store = RedisStore(url, clock=clock, counted=counted)
     if warm:
         store.warm()
     return store

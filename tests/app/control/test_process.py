@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -91,6 +92,20 @@ def test_a_file_owns_the_rules(start: Any, tmp_path: Path) -> None:
         until(lambda: "rules_rejected" in control.err.read_text(), "the bad edit is not told")
         assert "fortnight" in control.err.read_text()
         assert client.get("/v1/ruleset").headers["etag"] == '"r2"'
+
+
+def test_a_service_takes_no_share_of_the_nodes(start: Any, servers: Any, require_program: Callable[[str], str]) -> None:
+    """A service that asks the nodes' Redis for counters is none of the processes that divide a limit while the Redis is away."""
+    redis = servers.empty("redis", require_program)
+    service = start("--store", redis.url)
+    with (
+        httpx.Client(base_url=service.url, headers=bearer(service.token), timeout=30) as client,
+        contextlib.closing(redis.client()) as counters,
+    ):
+        assert client.post("/v1/rules", json={"name": "login", "per": ["user"], "quota": "5/minute"}).status_code == 201
+        asked = {"rule": "login", "subject": "user:8123"}
+        until(lambda: client.post("/v1/counters/read", json=asked).status_code == 200, "the store is asked")
+        assert counters.exists("rl1:nodes") == 0
 
 
 def test_two_services_on_one_database(start: Any) -> None:

@@ -77,12 +77,12 @@ async def back_after(store: RedisStore, decide: Decide) -> float:
 
 
 @pytest.fixture
-def stores() -> Iterator[Callable[[str], RedisStore]]:
+def stores() -> Iterator[Callable[..., RedisStore]]:
     """Makes stores that are closed after the test."""
     with contextlib.ExitStack() as stack:
 
-        def make(url: str) -> RedisStore:
-            store = RedisStore(url)
+        def make(url: str, *, counted: bool = True) -> RedisStore:
+            store = RedisStore(url, counted=counted)
             stack.callback(store.close)
             return store
 
@@ -319,6 +319,20 @@ async def test_processes_are_counted(stores, decide: Decide, server) -> None:
         assert client.zcard(NODES_KEY) == 3
         assert 0 < client.pttl(NODES_KEY) <= 2 * REDIS_BEAT_TTL_MS
     assert stores(f"{server.url}&nodes=7").nodes == 7
+    await store.aclose()
+
+
+async def test_a_process_that_admits_nobody_is_not_counted(stores, decide: Decide, server) -> None:
+    """A store opened as not counted says nothing of its process, whatever it is asked and however it is hurried."""
+    store = stores(server.url, counted=False)
+    assert await store.awarm()
+    await decide(store)
+    store._core.riders.hurry()
+    await store.abeat()
+    await decide(store)
+    with contextlib.closing(server.client()) as client:
+        assert client.zcard(NODES_KEY) == 0
+    assert store.nodes == 1
     await store.aclose()
 
 

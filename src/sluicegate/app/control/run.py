@@ -164,7 +164,7 @@ async def _counters(service: RulesService, settings: ControlSettings, clock: Clo
         store = None
         if settings.store is not None:
             with named("store"):
-                store = open_store(settings.store, clock, warm=False)
+                store = open_store(settings.store, clock, warm=False, counted=False)
             shared = SharedCounters(store, service.ledger.database, service.snapshot, clock)
             stack.callback(shared.close)
             service.counters.store = shared

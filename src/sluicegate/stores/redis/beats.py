@@ -11,7 +11,7 @@ from typing import Final
 
 from sluicegate.bounds import REDIS_BEAT_TTL_MS, REDIS_BEAT_US, REDIS_NODES_MEMORY_US
 from sluicegate.stores.locks import Locked
-from sluicegate.stores.redis.riders import Words
+from sluicegate.stores.redis.riders import NEVER_US, Words
 from sluicegate.stores.redis.scripts import BEAT
 
 __all__ = ["NODES_KEY", "Beats"]
@@ -37,6 +37,7 @@ _PROCESS: Final = _Process()
 class Beats:
     """The heartbeat of this process, a ``Rider``. ``nodes``: the most processes that were seen lately, >= 1.
 
+    ``counted`` False: this process says nothing, for one that admits nobody, so that the shares of the others stay as large as they are.
     A number is kept for ``REDIS_NODES_MEMORY_US`` at least and twice that at most; while nothing is heard of the store, for ever.
     """
 
@@ -45,8 +46,8 @@ class Beats:
     every_us = REDIS_BEAT_US
     key = NODES_KEY
 
-    def __init__(self) -> None:
-        self.due_us = 0
+    def __init__(self, *, counted: bool = True) -> None:
+        self.due_us = 0 if counted else NEVER_US
         # The most of this span of time and of the one before it, each as long as the memory.
         self._now = self._before = 1
         self._since_us = 0

@@ -36,14 +36,16 @@ class Sent(Protocol):
 class Core:
     """The parts of one store. Safe from any thread and event loop; ``closed`` is final."""
 
-    def __init__(self, settings: RedisSettings, clock: Clock | None, time_source: Clock | None) -> None:
+    def __init__(
+        self, settings: RedisSettings, clock: Clock | None, time_source: Clock | None, *, counted: bool = True
+    ) -> None:
         self.settings = settings
         self.stats = RedisStats()
         self.clock = SystemClock()
         """Of deadlines and intervals."""
         self.timeout_us = settings.timeout_ms * US_PER_MS
         self.subjects = Subjects(plain=settings.plain_keys, secret=settings.key_secret)
-        self.beats = Beats()
+        self.beats = Beats(counted=counted)
         self.riders = Riders((self.subjects, self.beats))
         self.packing = Packing(self.subjects, clock or SystemClock(), settings.address, time_source)
         # Only spreads probes over time.

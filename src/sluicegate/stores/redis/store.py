@@ -40,17 +40,23 @@ class RedisStore:
     that fails may have been charged; nothing more than it asked for. While a server is down calls fail at once and it is probed.
 
     ``clock`` guesses calendar windows; counters are dated by the server. ``time_source`` replaces the server's time, for
-    tests only. Nothing is connected until the first call or ``warm``. A fork makes connections of its own.
+    tests only. ``counted`` False: this process admits nobody and is none of those that a limit is divided by (``nodes``, which is then what
+    the URL says). Nothing is connected until the first call or ``warm``. A fork makes connections of its own.
     """
 
     def __init__(
-        self, settings: RedisSettings | str, *, clock: Clock | None = None, time_source: Clock | None = None
+        self,
+        settings: RedisSettings | str,
+        *,
+        clock: Clock | None = None,
+        time_source: Clock | None = None,
+        counted: bool = True,
     ) -> None:
         if isinstance(settings, str):
             settings = RedisSettings.from_url(settings)
         check_authorities(settings)
         self.settings = settings
-        self._core = Core(settings, clock, time_source)
+        self._core = Core(settings, clock, time_source, counted=counted)
         self.stats = self._core.stats
         self._calls = self._core.calls
         self._driver = SyncDriver(self._core)
