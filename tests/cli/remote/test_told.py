@@ -12,9 +12,11 @@ import pytest
 
 from sluicegate.cli.client import Answer
 from sluicegate.cli.remote.connect import Session
+from sluicegate.cli.remote.counters import _say as _say_counters
 from sluicegate.cli.remote.counters import explain_remote
 from sluicegate.cli.remote.operating import is_silent
-from sluicegate.cli.remote.render import cut
+from sluicegate.cli.remote.render import cut, span
+from sluicegate.cli.remote.ruleset import _say_lags
 
 S = 1_000_000
 RULES = "{version: 1, rules: [{name: login, match: {path: /login}, per: [user], quota: 5/minute}]}"
@@ -119,6 +121,51 @@ class _Told:
 
     async def ask(self, *_: Any, **__: Any) -> Answer:
         return Answer(self.data)
+
+
+@pytest.mark.parametrize(
+    "us, said",
+    [(0, "0 s"), (1_234_567, "1.23 s"), (99_000_000, "99 s"), (1_234_567_890, "1235 s"), (10**13, "10000000 s")],
+)
+def test_how_far_a_node_is_behind(us: int, said: str) -> None:
+    """A length of time is never written with an exponent, however long a node has been behind."""
+    assert span(us) == said
+
+
+def test_what_nodes_say_is_no_command_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names and errors that nodes report stay in their line, escapes for terminals written out."""
+    nodes = {"n\x1b[2J": {"applied": False, "version": 1, "lag_us": 5 * S, "error": "bad\nnode n2: version 2"}}
+    _say_lags(nodes, 2)
+    assert capsys.readouterr().out == "node n\\x1b[2J: version 1, not 2, 5 s behind: bad\\nnode n2: version 2\n"
+
+
+async def test_months_until_a_counter_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Seconds are written out to the millisecond, also where they are millions of them."""
+    state = {
+        "counter": "login",
+        "subject": "user:1",
+        "used": 1,
+        "limit": 1,
+        "wait_ms": 2_678_400_250,
+        "full_ms": 1,
+        "given": 0,
+    }
+    answer = {"nodes": [{"node": "", "counters": [state], "reset": 0, "error": ""}], "changed": False}
+    _say_counters(answer)
+    out = capsys.readouterr().out
+    assert "2678400.25 s" in out
+    assert "0.001 s" in out
+
+
+def test_the_head_of_a_version_is_comments(rules: Any, tmp_path: Path) -> None:
+    """A reason of several lines leaves what is printed of a version a rules file of the same meaning."""
+    rule = {"match": {"path": "/login"}, "per": ["user"], "quota": "6/minute", "reason": "late\nrules: []"}
+    (tmp_path / "rule.json").write_text(json.dumps(rule))
+    assert rules("rules", "set", "login", "--file", "rule.json").status == 0
+    shown = rules("versions", "show", "2").out
+    assert "# reason: late\\nrules: []\n" in shown
+    (tmp_path / "shown.yaml").write_text(shown)
+    assert rules("rules", "diff", "shown.yaml").status == 0
 
 
 async def test_a_bucket_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:

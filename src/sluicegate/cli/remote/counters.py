@@ -79,7 +79,7 @@ async def _reset(session: Session, **values: Any) -> int:
 async def _refund(session: Session, decision_id: str) -> int:
     """Give back what a decision charged, by its id; good once, for an hour."""
     answer = (await session.change("POST", "/v1/counters/refund", body={"decision_id": decision_id})).data
-    where = f" at node {answer['node']}" if answer["node"] else ""
+    where = f" at node {told(answer['node'])}" if answer["node"] else ""
     session.done(answer, f"{answer['refunded']} counters got something back{where}")
     return 0
 
@@ -133,10 +133,11 @@ def _say(answer: dict[str, Any], session: Session | None = None) -> None:
     if rows:
         table(("AT", "COUNTER", "CLIENT", "USED", "NEXT PASSES", "EMPTY IN", "GIVEN"), rows, "")
     for each in answer["nodes"]:
+        where = told(each["node"]) or "(shared store)"
         if each["reset"]:
-            click.echo(f"{each['node'] or '(shared store)'}: {each['reset']} counters forgotten")
+            click.echo(f"{where}: {each['reset']} counters forgotten")
         if each["error"]:
-            click.echo(f"{each['node']}: no answer: {told(each['error'])}", err=True)
+            click.echo(f"{where}: no answer: {told(each['error'])}", err=True)
     if session is not None and session.dry_run:
         click.echo("so they stand now; nothing was changed")
     elif session is not None and not answer["changed"]:
@@ -180,7 +181,7 @@ def _say_explanation(explanation: dict[str, Any], *, known: bool) -> None:
 def _seconds(ms: int | None, none: str) -> str:
     if ms is None:
         return none
-    return "now" if ms == 0 else f"{ms / _MS_PER_S:g} s"
+    return "now" if ms == 0 else f"{f'{ms / _MS_PER_S:.3f}'.rstrip('0').rstrip('.')} s"
 
 
 def _status(answer: dict[str, Any]) -> int:

@@ -184,7 +184,7 @@ async def _import_entries(
     if force:
         params["force"] = "true"
     if expires is not None and expires.after_us is not None:
-        params["expires_s"] = f"{expires.after_us / US_PER_S:g}"
+        params["expires_s"] = str(expires.after_us / US_PER_S)
     try:
         # Opened here, so that what cannot be read is said before the service is asked.
         stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")

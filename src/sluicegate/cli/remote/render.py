@@ -52,8 +52,9 @@ def when(us: int | None, none: str = "never") -> str:
 
 
 def span(us: int) -> str:
-    """A length of time."""
-    return f"{us / US_PER_S:.3g} s"
+    """A length of time, to three digits, and from 100 s on to the second."""
+    seconds = us / US_PER_S
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
 
 
 def cut(text: str, chars: int = 60) -> str:

@@ -221,11 +221,11 @@ def _meaning(document: dict[str, Any], source: str) -> RuleSet:
     try:
         return load_document(document, source, 1)
     except RulesInvalid as error:
-        told = "; ".join(
+        faults = "; ".join(
             f"{problem.pointer}: {problem.message}" for problem in error.problems if problem.severity == "error"
         )
         raise ConfigurationError(
-            f"together with what is kept of the rules in service, {source} is not valid: {told}"
+            f"together with what is kept of the rules in service, {source} is not valid: {faults}"
         ) from error
 
 
@@ -273,10 +273,12 @@ def _say_lags(nodes: dict[str, Any] | None, version: int) -> None:
         click.echo("no node has reported to this service lately", err=True)
     for name, node in nodes.items():
         if node["applied"]:
-            click.echo(f"node {name}: version {node['version']}")
+            click.echo(f"node {told(name)}: version {node['version']}")
         else:
-            why = f": {node['error']}" if node["error"] else ""
-            click.echo(f"node {name}: version {node['version']}, not {version}, {span(node['lag_us'])} behind{why}")
+            why = f": {told(node['error'])}" if node["error"] else ""
+            click.echo(
+                f"node {told(name)}: version {node['version']}, not {version}, {span(node['lag_us'])} behind{why}"
+            )
 
 
 def _write(path: Path, text: str) -> None:

@@ -55,7 +55,7 @@ async def _show_version(session: Session, number: int) -> int:
         for name in ("version", "created_us", "actor", "action", "reason", "managed_by", "digest"):
             value = when(info[name]) if name == "created_us" else info[name]
             if value != "":
-                click.echo(f"# {name.removesuffix('_us')}: {value}")
+                click.echo(f"# {name.removesuffix('_us')}: {told(value)}")
         click.echo(yaml_of(version["document"]), nl=False)
 
     session.show(version, people)
