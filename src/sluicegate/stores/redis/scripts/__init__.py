@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 __all__ = ["BEAT", "DECIDE", "DECIDE_ONE", "GRANT", "LEASE", "LOADED", "REFUND", "Script"]
 
 _FOLDER = Path(__file__).parent
-_GENERAL = ("frame", "exact", "states", "ledger", "buckets", "windows", "log")
+_GENERAL = ("frame", "exact", "states", "ledger", "buckets", "windows", "log", "algorithms")
 
 
 class Script(NamedTuple):
@@ -42,7 +42,7 @@ DECIDE: Final = _script("decide", *_DECIDING, _read("call", "decide"))
 DECIDE_ONE: Final = _script("decide_one", *_DECIDING, _read("decide_one"))
 REFUND: Final = _script("refund", _read("place", "call", *_GENERAL, "counters", "refund"))
 GRANT: Final = _script("grant", _read("place", "call", *_GENERAL, "counters", "grant"))
-LEASE: Final = _script("lease", _read("place", "call", *_GENERAL, "counters", "lease"))
+LEASE: Final = _script("lease", _read("place", "call", *_GENERAL, "lease"))
 BEAT: Final = _script("beat", _read("beat"))
 LOADED: Final = (DECIDE, DECIDE_ONE, REFUND, GRANT, LEASE)
 """The scripts that are called by their digest."""

@@ -1,26 +1,5 @@
 -- Decides one request of any algorithms in any case: reads and checks every counter, decides all charges, then makes all or none.
--- Puts its records into `out` (see decide.lua) from `size` on and returns the new size. `algorithm_of` makes an algorithm's methods when
--- the call first needs them.
-
-local algorithms = {}
-local function algorithm_of(code)
-  local found = algorithms[code]
-  if not found then
-    if code <= 2 then
-      found = make_bucket(code == 2)
-    elseif code == 3 then
-      found = make_fixed()
-    elseif code == 4 then
-      found = make_estimate()
-    elseif code == 5 then
-      found = make_strict()
-    else
-      found = make_log()
-    end
-    algorithms[code] = found
-  end
-  return found
-end
+-- Puts its records into `out` (see decide.lua) from `size` on and returns the new size.
 
 local function decide_any(request, first_key, out, size)
   local count = #request
@@ -46,15 +25,7 @@ local function decide_any(request, first_key, out, size)
       passes[i] = cost == 0
     else
       local algorithm = algorithm_of(d[1])
-      if state and state.old then
-        -- The first look after a change of numbers, also of a peek: time passes under the new ones from here on.
-        state = algorithm.carry(d, state)
-        if state then
-          algorithm.write(d, key, state)
-        else
-          call('DEL', key)
-        end
-      end
+      state = renewed(d, algorithm, key, state)
       if cost > 0 then
         after[i] = algorithm.admit(d, state)
       end

@@ -8,7 +8,7 @@ local parts, problem = { struct.pack('<I8', now) }, ''
 for i = 1, #KEYS do
   local key, given = KEYS[i], 0
   local d = form_at(message[3 + i], forms, now, hold_ms)
-  local algorithm = algorithm_of(d)
+  local algorithm = algorithm_of(d[1])
   if algorithm then
     local state, err = current(d, algorithm, key)
     problem = err or problem

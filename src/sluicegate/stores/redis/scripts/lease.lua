@@ -206,13 +206,12 @@ local function write_all(d, algorithm, key, ledger_key, s, ledger, retire, befor
 end
 
 local parts, problem = { struct.pack('<I8', now) .. life }, ''
-local made, key_at, at = {}, 1, 6
+local key_at, at = 1, 6
 while message[at] do
   local d = form_at(message[at], forms, now, hold_ms)
   local settled, retire, serial, want, share = message[at + 1], message[at + 2], message[at + 3], message[at + 4], message[at + 5]
   local reports = message[at + 6]
-  local algorithm = made[d[1]] or algorithm_of(d)
-  made[d[1]] = algorithm
+  local algorithm = algorithm_of(d[1])
   local key, ledger_key = KEYS[key_at], d[1] ~= 1 and KEYS[key_at + 1]
   key_at = key_at + (ledger_key and 2 or 1)
   local s, err = algorithm.read(d, key)

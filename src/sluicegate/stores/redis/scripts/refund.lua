@@ -9,7 +9,7 @@ local changed, problem = 0, ''
 for i = 1, #KEYS do
   local key, charged_us = KEYS[i], message[4 * i + 1]
   local d = form_at(message[4 * i], forms, now, hold_ms)
-  local algorithm = algorithm_of(d)
+  local algorithm = algorithm_of(d[1])
   if algorithm then
     local state, err = current(d, algorithm, key)
     problem = err or problem
