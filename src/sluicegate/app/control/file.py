@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from pathlib import Path
 
 from sluicegate.app import logs
 from sluicegate.app.control.complaint import Complaint, problems_of
 from sluicegate.app.control.copy import COPY_POLL_S
-from sluicegate.app.control.taken import note
+from sluicegate.app.control.taken import digest_of, note
 from sluicegate.bounds import RULES_BYTES_MAX
 from sluicegate.control.errors import ControlError, Invalid
 from sluicegate.control.service import RulesService
@@ -31,8 +30,8 @@ class OwningFile:
         self._path = path
         self._data = data
         self._service = service
-        self._judged = b""
-        self._pending = b""
+        self._judged = ""
+        self._pending = ""
         self._complaint = Complaint(service)
 
     async def take(self) -> None:
@@ -45,7 +44,7 @@ class OwningFile:
         except ControlError as error:
             raise ConfigurationError(f"--rules: {error}") from error
         self._service.own_by_file(str(self._path.absolute()))
-        self._judged = _digest(content)
+        self._judged = digest_of(content)
         await asyncio.to_thread(note, self._data, content)
 
     async def keep_watching(self) -> None:
@@ -58,7 +57,7 @@ class OwningFile:
                 self._complaint.failed(str(error))
             except ControlError as error:
                 # The database is away: the content counts as unseen, so that the next poll tries again.
-                self._judged = b""
+                self._judged = ""
                 self._complaint.failed(str(error))
             except Exception as error:  # noqa: BLE001
                 # A fault of ours with one content must not end the watch: the next edit may well be taken.
@@ -66,15 +65,15 @@ class OwningFile:
 
     async def _poll(self) -> None:
         content = await asyncio.to_thread(self._read)
-        digest = _digest(content)
+        digest = digest_of(content)
         if digest == self._judged:
-            self._pending = b""
+            self._pending = ""
             self._complaint.looked()
             return
         if digest != self._pending:
             self._pending = digest
             return
-        self._pending, self._judged = b"", digest
+        self._pending, self._judged = "", digest
         try:
             applied = await self._service.take_file(content, self._path.name)
         except Invalid as error:
@@ -86,7 +85,3 @@ class OwningFile:
 
     def _read(self) -> bytes:
         return read_file(self._path, RULES_BYTES_MAX, "rules file")
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()

@@ -67,7 +67,7 @@ async def serve_control(
 
         def opened(token: str | None) -> None:
             _announce(out, settings, address, token)
-            logs.event(logging.INFO, "started", control=_url(settings, address))
+            logs.event(logging.INFO, "started", control=address.url_of(settings.scheme))
 
         return await serve_on([(sock, True)], settings, clock, opened, requests)
 
@@ -209,13 +209,11 @@ async def _drain(settings: ControlSettings, servers: Sequence[ControlServer], re
         server.stop_waiting()
     await requests.unless_forced(asyncio.sleep(settings.drain_delay_s))
     closing: asyncio.Future[Any] = asyncio.gather(*(server.close(settings.drain_timeout_s) for server in servers))
-    forced = asyncio.create_task(requests.force.wait())
-    waited: set[asyncio.Future[Any]] = {closing, forced}
-    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    # Shielded: who insists cuts what is in flight, and it is still closed in order.
+    await requests.unless_forced(asyncio.shield(closing))
     if not closing.done():
         for server in servers:
             server.cut()
-    forced.cancel()
     await closing
     if requests.force.is_set():
         return _FORCED
@@ -223,12 +221,8 @@ async def _drain(settings: ControlSettings, servers: Sequence[ControlServer], re
     return 0
 
 
-def _url(settings: ControlSettings, address: Address) -> str:
-    return str(address) if address.path is not None else f"{settings.scheme}://{address}"
-
-
 def _announce(out: TextIO, settings: ControlSettings, address: Address, token: str | None) -> None:
-    lines = [f"{'control':<8} {_url(settings, address)}"]
+    lines = [f"{'control':<8} {address.url_of(settings.scheme)}"]
     if token is not None:
         lines.append(f"{'token':<8} {token} (of the first admin; it is shown this once)")
     if settings.rules is not None:
