@@ -147,6 +147,16 @@ async def test_a_network_of_ipv6_is_one_client(app: FastAPI, texts: dict[Role, s
     assert statuses == [*[401] * FAILED_LOGINS_PER_MINUTE, 429]
 
 
+async def test_a_mapped_address_is_that_of_ipv4(app: FastAPI, texts: dict[Role, str]) -> None:
+    """IPv4 addresses are counted each for itself, also where a socket for both families writes them as IPv6."""
+    statuses = []
+    for number in range(FAILED_LOGINS_PER_MINUTE + 1):
+        transport = httpx.ASGITransport(app=app, client=(f"::ffff:192.0.2.{number}", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
+            statuses.append((await client.get("/v1/rules", headers={"Authorization": "Bearer x"})).status_code)
+    assert statuses == [401] * (FAILED_LOGINS_PER_MINUTE + 1)
+
+
 async def test_wrong_tokens_are_noted_together(
     client: httpx.AsyncClient, clock: ManualClock, service: RulesService
 ) -> None:

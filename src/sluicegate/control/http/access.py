@@ -8,7 +8,6 @@ flood of wrong ones from looking like logins that nearly work.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from dataclasses import replace
 from typing import Final
 
@@ -20,10 +19,11 @@ from sluicegate.control.model import UP_AUTH, Actor, Role
 from sluicegate.control.service import RulesService
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
+from sluicegate.rules.identity.addresses import IpKeyer
 
 __all__ = ["Access", "LocalAccess"]
 
-_IPV6_PREFIX: Final = 64
+_KEYER: Final = IpKeyer(ipv6_prefix=64)
 """Who has one address of IPv6 has all of the network it is in."""
 
 _QUOTA_EXCEEDED: Final = "https://iana.org/assignments/http-problem-types#quota-exceeded"
@@ -93,12 +93,9 @@ class LocalAccess(Access):
 def _network(address: str) -> str:
     """What a client is counted by: its address, of IPv6 its network; all clients of a Unix socket are one."""
     try:
-        parsed = ipaddress.ip_address(address)
+        return _KEYER.key(address)
     except ValueError:
         return address or "local"
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return address
-    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))
 
 
 def _seconds_up(us: int) -> int:
