@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,80 +59,73 @@ async def begun_copy(path: Path, service: Any) -> WorkingCopy:
     return made
 
 
-@pytest.mark.parametrize("begin", [begun_file, begun_copy])
-async def test_a_fault_does_not_end_the_watch(
-    begin: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A fault while an edit is taken is told, and the next edit is taken."""
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is looked at a hundred times a second."""
     monkeypatch.setattr(file_module, "COPY_POLL_S", 0.01)
     monkeypatch.setattr(copy_module, "COPY_POLL_S", 0.01)
-    caplog.set_level("ERROR", "sluicegate")
-    path, service = tmp_path / "rules.yaml", Service()
-    path.write_bytes(b"one")
-    watch = asyncio.create_task((await begin(path, service)).keep_watching())
+
+
+@contextlib.asynccontextmanager
+async def watching(watched: OwningFile | WorkingCopy) -> AsyncIterator[asyncio.Task[None]]:
+    """The watch over a file, for so long as the block takes, which is 20 s at most."""
+    watch = asyncio.create_task(watched.keep_watching())
     try:
         async with asyncio.timeout(20):
-            path.write_bytes(b"two")
-            while not service.faults or not service.nodes.file_error:
-                await asyncio.sleep(0.01)
-            assert "a fault of ours" in service.nodes.file_error
-            path.write_bytes(b"three")
-            while service.taken[-1] != b"three":
-                assert not watch.done()
-                await asyncio.sleep(0.01)
+            yield watch
     finally:
         watch.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watch
+
+
+@pytest.mark.parametrize("begin", [begun_file, begun_copy])
+async def test_a_fault_does_not_end_the_watch(
+    begin: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault while an edit is taken is told, and the next edit is taken."""
+    caplog.set_level("ERROR", "sluicegate")
+    path, service = tmp_path / "rules.yaml", Service()
+    path.write_bytes(b"one")
+    async with watching(await begin(path, service)) as watch:
+        path.write_bytes(b"two")
+        while not service.faults or not service.nodes.file_error:
+            await asyncio.sleep(0.01)
+        assert "a fault of ours" in service.nodes.file_error
+        path.write_bytes(b"three")
+        while service.taken[-1] != b"three":
+            assert not watch.done()
+            await asyncio.sleep(0.01)
     assert service.nodes.file_error == ""
     assert "a fault of ours" in caplog.records[0].fields["error"]
 
 
 @pytest.mark.parametrize("begin", [begun_file, begun_copy])
-async def test_a_file_that_is_gone_for_a_while(
-    begin: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_is_gone_for_a_while(begin: Callable[..., Any], tmp_path: Path) -> None:
     """A file that cannot be read is told of for as long as it is away, also where it comes back as it was."""
-    monkeypatch.setattr(file_module, "COPY_POLL_S", 0.01)
-    monkeypatch.setattr(copy_module, "COPY_POLL_S", 0.01)
     path, service = tmp_path / "rules.yaml", Service()
     path.write_bytes(b"one")
-    watch = asyncio.create_task((await begin(path, service)).keep_watching())
-    try:
-        async with asyncio.timeout(20):
-            path.unlink()
-            while not service.nodes.file_error:
-                await asyncio.sleep(0.01)
-            path.write_bytes(b"one")
-            while service.nodes.file_error:
-                await asyncio.sleep(0.01)
-    finally:
-        watch.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watch
+    async with watching(await begin(path, service)):
+        path.unlink()
+        while not service.nodes.file_error:
+            await asyncio.sleep(0.01)
+        path.write_bytes(b"one")
+        while service.nodes.file_error:
+            await asyncio.sleep(0.01)
     assert service.taken == [b"one"]
 
 
-async def test_a_refused_edit_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refused_edit_is_not_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A version that comes from elsewhere takes the place of an edit that was refused, which is kept beside it; the log says where."""
-    monkeypatch.setattr(copy_module, "COPY_POLL_S", 0.01)
     path, service = tmp_path / "rules.yaml", Service()
     path.write_bytes(b"one")
-    watch = asyncio.create_task((await begun_copy(path, service)).keep_watching())
-    try:
-        async with asyncio.timeout(20):
-            path.write_bytes(b"bad")
-            while not service.nodes.file_error:
-                await asyncio.sleep(0.01)
-            service.taken.append(b"by somebody else")
-            while service.nodes.file_error:
-                await asyncio.sleep(0.01)
-    finally:
-        watch.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watch
+    async with watching(await begun_copy(path, service)):
+        path.write_bytes(b"bad")
+        while not service.nodes.file_error:
+            await asyncio.sleep(0.01)
+        service.taken.append(b"by somebody else")
+        while service.nodes.file_error:
+            await asyncio.sleep(0.01)
     assert b"5/minute" in path.read_bytes()
     assert (tmp_path / "rules.yaml.rejected").read_bytes() == b"bad"
     (told,) = [record for record in caplog.records if record.getMessage() == "rules_set_aside"]
