@@ -15,7 +15,6 @@ import grpc
 import httpx
 import pytest
 
-CALL = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 HEALTH = "/grpc.health.v1.Health/Check"
 WAIT_S = 20.0
 
