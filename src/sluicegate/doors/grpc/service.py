@@ -38,6 +38,7 @@ from sluicegate.limiter.limiter import Limiter
 from sluicegate.limiter.listed import Listed
 from sluicegate.limiter.plan import Plan
 from sluicegate.limiter.sets import PlannedSets
+from sluicegate.rules.facts import Facts
 
 __all__ = ["HEALTH_SERVICE", "RATE_LIMIT_SERVICE", "Services"]
 
@@ -55,15 +56,21 @@ _LOG: Final = logging.getLogger("sluicegate.grpc")
 class _Known:
     """A request message that was read, with the charges it comes to by the rules that were in service when it was last used.
 
-    ``client``: who is looked up in the lists.
+    ``client``: who is looked up in the lists; not made before there are any.
     """
 
-    __slots__ = ("client", "prepared", "request")
+    __slots__ = ("_client", "prepared", "request")
 
     def __init__(self, request: RateLimitRequest) -> None:
         self.request = request
-        self.client = client_of(request)
         self.prepared: Prepared | None = None
+        self._client: Facts | None = None
+
+    @property
+    def client(self) -> Facts:
+        if self._client is None:
+            self._client = client_of(self.request)
+        return self._client
 
 
 class Services:
