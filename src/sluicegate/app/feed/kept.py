@@ -154,6 +154,8 @@ class KeptTable(Generic[C]):
         """A whole state that is being written and will take the file's place."""
         self._whole_bytes = 0
         self._bytes = 0
+        self._read_bytes = 0
+        """How far the file was read, and is whole."""
 
     @property
     def is_long(self) -> bool:
@@ -162,23 +164,23 @@ class KeptTable(Generic[C]):
 
     def read(self) -> Iterator[C]:
         """The answers in order; none where nothing was kept."""
+        self._read_bytes = 0
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
             return
         with file:
+            self._read_bytes = len(_MAGIC)
             for content in _records(file, self.path, KEPT_TABLE_BYTES_MAX):
                 yield _decoded(content, self._kind, self.path)
+                self._read_bytes += _HEAD_BYTES + len(content)
 
     def go_on(self) -> None:
         """Write what comes next behind what was read: only where all of it was taken over."""
-        if not self.writes or not self.path.exists():
+        end, self._read_bytes = self._read_bytes, 0
+        if not self.writes or not end:
             return
         self.close()
-        with self.path.open("rb") as file:
-            end = len(_MAGIC) + sum(
-                _HEAD_BYTES + len(content) for content in _records(file, self.path, KEPT_TABLE_BYTES_MAX)
-            )
         opened = self.path.open("r+b", buffering=0)
         opened.truncate(end)
         opened.seek(end)
