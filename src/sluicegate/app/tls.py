@@ -16,13 +16,14 @@ from sluicegate.bounds import CERTIFICATE_BYTES_MAX, TLS_EXPIRY_WARNING_S, TLS_P
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.doors.tls import TlsLayer
 from sluicegate.errors import ConfigurationError, MissingExtra
+from sluicegate.rules.identity.files import Signature, open_regular, signature_if_there
 
 __all__ = ["HTTP_1", "HTTP_2", "ListenerTls", "LiveTls", "TlsContent", "TlsFiles", "keep_tls_fresh", "tls_files"]
 
 HTTP_1: Final = ("http/1.1",)
 HTTP_2: Final = ("h2",)
 
-_Signature = tuple[tuple[int, int, int, int] | None, ...]
+_Signatures = tuple[Signature | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,11 @@ class TlsFiles:
                 ) from error
         return TlsContent(made, certificate, key, client_ca, not_after_us)
 
-    def signature(self) -> _Signature:
+    def signature(self) -> _Signatures:
         """Differs where a file was changed or replaced."""
-        return tuple(_status(path) for path in (self.certificate, self.key, self.client_ca) if path is not None)
+        return tuple(
+            signature_if_there(path) for path in (self.certificate, self.key, self.client_ca) if path is not None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class LiveTls:
         self._clock = clock
         self._protocols = protocols
         self._judged = files.signature()
-        self._pending: _Signature | None = None
+        self._pending: _Signatures | None = None
         self.content = files.load(clock.now_us(), protocols)
 
     def context(self) -> ssl.SSLContext:
@@ -194,21 +197,13 @@ def tls_files(certificate: Path | None, key: Path | None, client_ca: Path | None
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(CERTIFICATE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigurationError(f"cannot read {str(path)!r}: {error.strerror}") from error
     if len(content) > CERTIFICATE_BYTES_MAX:
         raise ConfigurationError(f"{str(path)!r} is larger than {CERTIFICATE_BYTES_MAX} bytes")
     return content
-
-
-def _status(path: Path) -> tuple[int, int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def _checked_not_after_us(path: Path, pem: bytes, now_us: int) -> int:

@@ -25,7 +25,7 @@ from sluicegate.bounds import JWKS_BYTES_MAX, KEYS_FILE_BYTES_MAX, RULES_BYTES_M
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.identity.config import IdentityConfig
-from sluicegate.rules.identity.files import open_regular
+from sluicegate.rules.identity.files import Signature, open_regular, signature_if_there, signature_of
 from sluicegate.rules.load import check_rules, load_rules
 from sluicegate.rules.model import RuleSet
 from sluicegate.rules.problems import Problem, RulesInvalid
@@ -41,8 +41,6 @@ _SETTLED_US = 2 * US_PER_S
 
 _GONE = b"gone"
 _SIDE_FILE_BYTES_MAX = max(KEYS_FILE_BYTES_MAX, JWKS_BYTES_MAX)
-
-Signature = tuple[int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -181,7 +179,7 @@ class RulesFile:
 
     def _look(self) -> tuple[Signature | None, ...]:
         """The status of the rule file, which must be there, and of the files its rules name."""
-        return (_signature(self.path), *(_signature_if_there(path) for path in self._side_files))
+        return (_signature(self.path), *(signature_if_there(path) for path in self._side_files))
 
     def _digest(self, content: bytes) -> bytes:
         """Stands for the content of the rule file and of the files that the rules in service name."""
@@ -241,17 +239,9 @@ def check_file(path: Path) -> tuple[RuleSet | None, tuple[Problem, ...]]:
 
 def _signature(path: Path) -> Signature:
     try:
-        status = path.stat()
+        return signature_of(path)
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {_reason(error)}") from error
-    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, status.st_ctime_ns)
-
-
-def _signature_if_there(path: Path) -> Signature | None:
-    try:
-        return _signature(path)
-    except ConfigurationError:
-        return None
 
 
 def _read(path: Path, bytes_max: int = RULES_BYTES_MAX) -> bytes:

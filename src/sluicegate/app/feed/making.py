@@ -11,12 +11,12 @@ from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.effective import effective
 from sluicegate.rules.feed import Pause, RulesDocument, Snapshot
 from sluicegate.rules.identity.config import IdentityConfig
+from sluicegate.rules.identity.files import Signature, signature_if_there
 from sluicegate.rules.model import RuleSet
 
 __all__ = ["Maker"]
 
 _Key = tuple[str, int, str]
-_Signature = tuple[int, int, int, int]
 
 
 class Maker:
@@ -37,7 +37,7 @@ class Maker:
         self._lock = threading.Lock()
         self._parsed: dict[_Key, Read] = {}
         self._last: Read | None = None
-        self._files: tuple[_Signature | None, ...] = ()
+        self._files: tuple[Signature | None, ...] = ()
 
     def put(self, snapshot: Snapshot) -> None:
         """Decide by these rules from now on. Files that they name are read again where they have changed.
@@ -84,15 +84,7 @@ class Maker:
             self._last = found
         return found.ruleset
 
-    def _signatures(self, ruleset: RuleSet) -> tuple[_Signature | None, ...]:
+    def _signatures(self, ruleset: RuleSet) -> tuple[Signature | None, ...]:
         identity = ruleset.identity
         names = identity.files if isinstance(identity, IdentityConfig) else ()
-        return tuple(_signature(self._directory / name) for name in names)
-
-
-def _signature(path: Path) -> _Signature | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+        return tuple(signature_if_there(self._directory / name) for name in names)

@@ -6,11 +6,13 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["open_regular", "read_file"]
+__all__ = ["Signature", "open_regular", "read_file", "signature_if_there", "signature_of"]
+
+Signature: TypeAlias = tuple[int, int, int, int, int]
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -39,3 +41,20 @@ def read_file(path: Path, bytes_max: int, what: str) -> bytes:
     if len(content) > bytes_max:
         raise ConfigurationError(f"the {what} {str(path)!r} is larger than {bytes_max} bytes")
     return content
+
+
+def signature_of(path: Path) -> Signature:
+    """What is another when a file was written, replaced, or given other rights. Raises OSError.
+
+    Two changes within one tick of the file system's clock may look like one.
+    """
+    status = path.stat()
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, status.st_ctime_ns)
+
+
+def signature_if_there(path: Path) -> Signature | None:
+    """``signature_of``; None where it cannot be had."""
+    try:
+        return signature_of(path)
+    except OSError:
+        return None
