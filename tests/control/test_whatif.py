@@ -76,6 +76,9 @@ async def test_what_cannot_be_tried(with_rules: RulesService, service: RulesServ
     with pytest.raises(Invalid) as found:
         await with_rules.whatif.on_log(viewer, {"version": 1, "rules": [{"name": "x"}]}, pieces(b"x\n"), window_us=0)
     assert found.value.faults[0].pointer.startswith("/rules/0")
+    slip = {"version": 1, "rules": [{"name": "x", "per": "ip", "quota": "1/minute", "algoritm": "gcra"}]}
+    with pytest.raises(Invalid, match=r"algoritm: unknown field .*did you mean 'algorithm'"):
+        await with_rules.whatif.on_log(viewer, slip, pieces(b"x\n"), window_us=0)
     with pytest.raises(Invalid) as found:
         await with_rules.whatif.on_log(viewer, document(5), pieces(b"nonsense\n"), window_us=0)
     assert "no valid line in the log" in str(found.value)

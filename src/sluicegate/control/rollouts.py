@@ -177,7 +177,7 @@ class Rollouts:
         if current is None:
             raise Conflict("there are no rules in service that others could be tried beside")
         try:
-            document, digest, _ = await self._rulesets.candidate(wanted.document)
+            document, digest = await self._rulesets.candidate(wanted.document)
         except Invalid as error:
             faults = [Fault(fault.detail, f"/document{fault.pointer}") for fault in error.faults]
             raise Invalid(faults, error.problems) from None

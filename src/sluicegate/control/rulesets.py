@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sluicegate.bounds import CONTROL_NAME_CHARS_MAX
 from sluicegate.control import edits, schema
 from sluicegate.control.edits import Document, Edit, Edited
 from sluicegate.control.errors import ControlError, Fault, FileOwned, Invalid, ManagedBy, NotFound
@@ -170,10 +171,10 @@ class Rulesets:
         """The candidate of a rollout that runs becomes the next version. Raises NotFound, Conflict."""
         return await self._change(actor, "rollout.promote", f"rollout:{rollout}", _Promoted(rollout), **how)
 
-    async def candidate(self, document: Any) -> tuple[Document, str, tuple[Problem, ...]]:
-        """Rules on trial, checked: the document as it is kept, its digest, warnings. Raises Invalid."""
-        checked, ruleset, problems = await self._check((document, ""))
-        return checked, ruleset.digest, problems
+    async def candidate(self, document: Any) -> tuple[Document, str]:
+        """Rules on trial, checked: the document as it is kept, and its digest. Raises Invalid."""
+        checked, ruleset, _ = await self._check((document, ""))
+        return checked, ruleset.digest
 
     async def _change(
         self,
@@ -195,7 +196,7 @@ class Rulesets:
             current = await self.current_in(change.connection)
             manager = "" if current is None else current.info.managed_by
             if managed_by is not None:
-                check_text("managed_by", managed_by, 128)
+                check_text("managed_by", managed_by, CONTROL_NAME_CHARS_MAX)
             if self.file and not by_file:
                 raise FileOwned(self.file)
             if manager and not how.get("force") and managed_by != manager:

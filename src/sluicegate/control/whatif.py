@@ -25,7 +25,6 @@ from sluicegate.control.nodes import Nodes
 from sluicegate.control.rulesets import Rulesets
 from sluicegate.control.samples import Recent, Samples, lines_of
 from sluicegate.replaying.job import Job, JobResult
-from sluicegate.rules.document import check_document, pointer_of
 
 __all__ = ["Sampled", "WhatIf", "WhatIfAnswer"]
 
@@ -108,10 +107,7 @@ class WhatIf:
 
     async def _current(self, document: Any) -> tuple[int, dict[str, Any]]:
         """The rules in service; raises Invalid where the proposed ones are none."""
-        ruleset, problems = await asyncio.to_thread(check_document, document, "the proposed rules")
-        if ruleset is None:
-            wrong = [problem for problem in problems if problem.severity == "error"]
-            raise Invalid([Fault(problem.message, pointer_of(problem)) for problem in wrong], wrong)
+        await self._rulesets.candidate(document)
         current = await self._rulesets.current()
         if current is None:
             raise Conflict("there are no rules in service to compare with")
