@@ -22,6 +22,7 @@ __all__ = [
     "CONTROL_CLOSE_S",
     "CONTROL_CONNECTIONS_MAX",
     "CONTROL_LOCK_WAIT_S",
+    "CONTROL_NAME_CHARS_MAX",
     "CONTROL_POLL_S",
     "CONTROL_READY_S",
     "CONTROL_READ_S_MAX",
@@ -81,8 +82,9 @@ PAGE_SIZE_MAX: Final = 500
 # Characters of a page token or a cursor. Ours hold the key of one row, at most a few hundred characters.
 PAGE_TOKEN_CHARS_MAX: Final = 4_096
 
-# Characters of a reason, a note, a name of a source or a token. They stand in the audit trail for good.
+# Characters of a reason or a note; and of a name of a source, a token, a namespace or a manager. They stand in the audit trail for good.
 CONTROL_TEXT_CHARS_MAX: Final = 1_024
+CONTROL_NAME_CHARS_MAX: Final = 128
 
 # Connections of one service to its database. Changes come one after another; the others read.
 CONTROL_CONNECTIONS_MAX: Final = 8

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -117,7 +117,7 @@ class Counters:
         self.store: Reach | None = None
         self.nodes: Reach | None = None
         self.rules: Reach | None = None
-        self.operations: dict[str, int] = dict.fromkeys(("read", "grant", "reset", "refund", "explain"), 0)
+        self.operations: dict[str, int] = dict.fromkeys(get_args(Operation), 0)
         self._ledger = ledger
         self._under_way: set[asyncio.Future[Any]] = set()
 

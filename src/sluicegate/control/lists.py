@@ -11,6 +11,7 @@ from sqlalchemy import Row, and_, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sluicegate.bounds import (
+    CONTROL_NAME_CHARS_MAX,
     IMPORT_STEP_ROWS_MIN,
     IMPORTS_AT_ONCE_MAX,
     LIST_ENTRIES_MAX,
@@ -129,7 +130,7 @@ class Lists:
             key = key_of(name, kind, value)
             if not force:
                 _check_width(key)
-            check_text("source", source, 128)
+            check_text("source", source, CONTROL_NAME_CHARS_MAX)
             if expires_us is not None and not change.now_us < expires_us < 2**63:
                 raise Invalid([Fault(f"expires_us: {expires_us} is not ahead", "/expires_us")])
             before = await self._row(change.connection, key)
@@ -229,7 +230,7 @@ class Lists:
             self._ledger.allow(actor, Role.EDITOR)
             # Any valid value: what is checked is list and kind.
             key_of(name, kind, "127.0.0.1")
-            check_text("source", source, 128, least=1)
+            check_text("source", source, CONTROL_NAME_CHARS_MAX, least=1)
         if refusal:
             await self._refuse(refusal[0], actor, action, resource, reason, validate_only=validate_only)
         async with (
@@ -256,7 +257,7 @@ class Lists:
         with self._as_refusal() as refusal:
             self._ledger.allow(actor, Role.EDITOR)
             _check_name(name)
-            check_text("source", source, 128)
+            check_text("source", source, CONTROL_NAME_CHARS_MAX)
         if refusal:
             await self._refuse(refusal[0], actor, action, resource, reason, validate_only=validate_only)
         settings = Import(name, source, "ip", "text", replace=True, expires_us=None, now_us=self._ledger.clock.now_us())

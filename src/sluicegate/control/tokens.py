@@ -17,6 +17,7 @@ from sqlalchemy import Row, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sluicegate.bounds import (
+    CONTROL_NAME_CHARS_MAX,
     LOGIN_NOTE_ADDRESSES_MAX,
     LOGIN_NOTE_S,
     NODE_NAME_CHARS_MAX,
@@ -72,11 +73,11 @@ class Tokens:
         text = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         options: dict[str, Any] = {"reason": reason, "validate_only": validate_only}
         async with self._ledger.change(actor, Role.ADMIN, "token.create", f"token:{name}", **options) as change:
-            check_text("name", name, 128, least=1)
+            check_text("name", name, CONTROL_NAME_CHARS_MAX, least=1)
             if namespaces is not None and not namespaces:
                 raise Invalid([Fault("namespaces: is empty; leave it out for all", "/namespaces")])
             for one in namespaces or ():
-                check_text("namespaces", one, 128, least=1)
+                check_text("namespaces", one, CONTROL_NAME_CHARS_MAX, least=1)
             if expires_us is not None and not change.now_us < expires_us < 2**63:
                 raise Invalid([Fault(f"expires_us: {expires_us} is not ahead", "/expires_us")])
             if node is not None:

@@ -10,7 +10,7 @@ from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sluicegate.bounds import IMPORT_BYTES_MAX
+from sluicegate.bounds import CONTROL_NAME_CHARS_MAX, IMPORT_BYTES_MAX
 from sluicegate.control.errors import AlreadyExists, Fault, PreconditionFailed
 from sluicegate.control.http.answers import EntriesPage, ListsAnswer, ListSummary, Removed, ok
 from sluicegate.control.http.bodies import converted, media_type, read_data, stream
@@ -160,7 +160,7 @@ async def _import_entries(
     actor: Writer,
     context: Shared,
     how: Writing,
-    source: Annotated[str, Query(min_length=1, max_length=128, description="The name of the feed.")],
+    source: Annotated[str, Query(min_length=1, max_length=CONTROL_NAME_CHARS_MAX, description="The name of the feed.")],
     kind: Annotated[ListKind, Query(description="What the values name, where a line does not say.")] = "ip",
     replace: Annotated[bool, Query(description="Remove entries of this source that are not among the lines.")] = False,
     expires_s: Annotated[float | None, Query(gt=0, description="Seconds until they end; left out: never.")] = None,
