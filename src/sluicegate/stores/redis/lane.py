@@ -32,8 +32,7 @@ __all__ = ["Lane"]
 _ASKING = packed(((b"ASKING",),))
 
 _RUN_SHIFT = 16
-_GROUP_MASK = (1 << _RUN_SHIFT - 1) - 1
-"""A group is a hash slot, of which a cluster has 2**14."""
+"""The number of a run stands above a group (a hash slot, of which a cluster has 2**14) and the bit that tells a peek."""
 
 
 class Lane:
