@@ -4,6 +4,8 @@ A rules service with 200 rules runs in this process, on SQLite for the polls and
 processes, each with its own limiter, poll and reports. One change is one PATCH of one rule. The time is taken from when its transaction was kept to
 when the last node has put it in service; of each way there are 50 changes, some tenths of a second apart. For Redis and PostgreSQL the nodes do not
 poll, so that nothing but the message can tell them. All 20 nodes compile the 200 rules on the processors of one machine: a fleet has more.
+
+Without ``redis-server`` the way by Redis is left out, and that by PostgreSQL without ``BENCH_POSTGRESQL``, the URL of an empty database.
 """
 
 from __future__ import annotations
