@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 
-from sluicegate.control.http.preconditions import etag
+from sluicegate.control.http.preconditions import etag, has_it
 from sluicegate.control.http.problems import FieldError
 from sluicegate.control.model import (
     AuditRow,
@@ -40,6 +41,7 @@ __all__ = [
     "VersionsPage",
     "encoded",
     "ok",
+    "ok_unless_known",
 ]
 
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
@@ -175,3 +177,9 @@ def ok(
     if revision is not None:
         told["ETag"] = etag(revision)
     return Response(encoded(value), status, told, "application/json")
+
+
+def ok_unless_known(request: Request, value: object, tag: str) -> Response:
+    """An answer with its entity tag, or 304 where the reader says that it has it."""
+    headers = {"ETag": tag}
+    return Response(status_code=304, headers=headers) if has_it(request, tag) else ok(value, headers=headers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from fastapi import Header, Query
@@ -13,12 +13,11 @@ from starlette.responses import Response
 
 from sluicegate.bounds import API_POLLS_MAX, POLL_WAIT_S_MAX, REPORT_BODY_BYTES_MAX
 from sluicegate.control.errors import Fault, Invalid
-from sluicegate.control.http.answers import ok
+from sluicegate.control.http.answers import ok, ok_unless_known
 from sluicegate.control.http.bodies import JSON, media_type, read_body
 from sluicegate.control.http.callers import Node
 from sluicegate.control.http.context import Context, Shared
 from sluicegate.control.http.operations import Operations
-from sluicegate.control.http.preconditions import has_it
 from sluicegate.control.http.problems import Refused
 from sluicegate.rules.feed import ListChanges, NodeReport, ReportAnswer, Revisions, Snapshot, SubjectChanges
 
@@ -51,14 +50,14 @@ async def _get_revisions(
     wait = _WAIT.search(prefer)
     if latest.etag == given.strip().removeprefix("W/") and wait is not None:
         latest = await _changed(request, context, latest.etag, min(int(wait[1]), POLL_WAIT_S_MAX))
-    return _tagged(request, latest, latest.etag)
+    return ok_unless_known(request, latest, latest.etag)
 
 
 @FEED.add("GET", "/v1/feed/snapshot", answer=Snapshot, refusals=(304,), tagged=True)
 async def _get_snapshot(request: Request, _actor: Node, context: Shared) -> Response:
     """Rules, rollout and pauses of one moment."""
     snapshot = await context.service.snapshot()
-    return _tagged(request, snapshot, snapshot.revisions.etag)
+    return ok_unless_known(request, snapshot, snapshot.revisions.etag)
 
 
 @FEED.add("GET", "/v1/feed/lists", answer=ListChanges)
@@ -89,12 +88,6 @@ async def _report(request: Request, actor: Node, context: Shared) -> Response:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {error}") from None
     return ok(await context.service.nodes.report(actor, told))
-
-
-def _tagged(request: Request, value: Any, tag: str) -> Response:
-    if has_it(request, tag):
-        return Response(status_code=304, headers={"ETag": tag})
-    return ok(value, headers={"ETag": tag})
 
 
 async def _changed(request: Request, context: Context, etag: str, wait_s: float) -> Revisions:

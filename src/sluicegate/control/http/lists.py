@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from sluicegate.bounds import CONTROL_NAME_CHARS_MAX, IMPORT_BYTES_MAX
 from sluicegate.control.errors import AlreadyExists, Fault, PreconditionFailed
-from sluicegate.control.http.answers import EntriesPage, ListsAnswer, ListSummary, Removed, ok
+from sluicegate.control.http.answers import EntriesPage, ListsAnswer, ListSummary, Removed, ok, ok_unless_known
 from sluicegate.control.http.bodies import converted, media_type, read_data, stream
 from sluicegate.control.http.callers import Page, Viewer, Writer, Writing
 from sluicegate.control.http.context import Shared
 from sluicegate.control.http.inputs import EntrySettings, NewEntry, end_of
 from sluicegate.control.http.operations import Operations
-from sluicegate.control.http.preconditions import Expected, etag, has_it, stated
+from sluicegate.control.http.preconditions import Expected, etag, stated
 from sluicegate.control.http.problems import Refused
 from sluicegate.control.list_values import key_of
 from sluicegate.control.model import ABSENT, ImportResult, ListRow
@@ -87,8 +87,7 @@ async def _create_entry(
 async def _get_entry(request: Request, name: List, kind: Kind, value: str, _actor: Viewer, context: Shared) -> Response:
     """One entry, by any spelling of its value."""
     row = await context.service.lists.get((name, kind, value))
-    tag = etag(row.revision)
-    return Response(status_code=304, headers={"ETag": tag}) if has_it(request, tag) else ok(row, revision=row.revision)
+    return ok_unless_known(request, row, etag(row.revision))
 
 
 @LISTS.add("PUT", _ENTRY, answer=ListRow, body=EntrySettings, refusals=_WRITES, tagged=True)

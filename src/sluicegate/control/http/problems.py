@@ -24,6 +24,7 @@ from sluicegate.control.errors import (
     PreconditionRequired,
     Unavailable,
 )
+from sluicegate.control.http.preconditions import etag
 
 __all__ = ["CONTENT_TYPE", "FieldError", "Problem", "Refused", "of_control_error", "problem"]
 
@@ -130,7 +131,7 @@ def of_control_error(error: ControlError) -> Response:
     elif isinstance(error, ManagedBy):
         members["managed_by"] = error.manager
     elif isinstance(error, PreconditionFailed | PreconditionRequired) and error.current:
-        members["etag"] = headers["ETag"] = f'"r{error.current}"'
+        members["etag"] = headers["ETag"] = etag(error.current)
     elif isinstance(error, Unavailable):
         headers["Retry-After"] = "1"
     faults = error.faults if isinstance(error, Invalid) else ()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sluicegate.control.errors import NotFound
-from sluicegate.control.http.answers import Outcome, RulesPage, ok
+from sluicegate.control.http.answers import Outcome, RulesPage, ok, ok_unless_known
 from sluicegate.control.http.bodies import MERGE_PATCH, read_data
 from sluicegate.control.http.callers import How, Page, Viewer, Writer, Writing
 from sluicegate.control.http.context import Shared
 from sluicegate.control.http.operations import Operations, ref
-from sluicegate.control.http.preconditions import Expected, etag, has_it
+from sluicegate.control.http.preconditions import Expected, etag
 from sluicegate.control.http.problems import FieldError
 from sluicegate.control.model import IDENTITY, TIERS, Applied, Version
 from sluicegate.control.paging import read_token, write_token
@@ -108,7 +108,7 @@ async def _get_rule(request: Request, name: str, _actor: Viewer, context: Shared
     if version is None:
         raise NotFound("rule", name)
     rule, revision = version.rule(name)
-    return _shown(request, rule, revision)
+    return ok_unless_known(request, rule, etag(revision))
 
 
 @RULES.add(
@@ -174,7 +174,7 @@ async def _delete_rule(
 async def _get_ruleset(request: Request, _actor: Viewer, context: Shared) -> Response:
     """All rules, tiers and settings: a rules file as JSON. The entity tag is that of the version."""
     version = await _current(context.service)
-    return _shown(request, version.document, version.info.version)
+    return ok_unless_known(request, version.document, etag(version.info.version))
 
 
 @RULES.add("PUT", "/v1/ruleset", answer=Outcome, body="PutRuleset", refusals=_WRITES, tagged=True)
@@ -205,12 +205,7 @@ async def _part(request: Request, context: Shared, field: str, name: str) -> Res
     version = await context.service.rulesets.current()
     if version is None or field not in version.document:
         raise NotFound("block", field)
-    return _shown(request, version.document[field], version.revisions[name])
-
-
-def _shown(request: Request, value: Any, revision: int) -> Response:
-    tag = etag(revision)
-    return Response(status_code=304, headers={"ETag": tag}) if has_it(request, tag) else ok(value, revision=revision)
+    return ok_unless_known(request, version.document[field], etag(version.revisions[name]))
 
 
 @RULES.add("GET", "/v1/tiers", answer={"application/json": {"schema": ref("Tiers")}}, refusals=(304, 404), tagged=True)

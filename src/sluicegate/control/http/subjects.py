@@ -8,12 +8,12 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sluicegate.control.http.answers import SubjectsPage, ok
+from sluicegate.control.http.answers import SubjectsPage, ok, ok_unless_known
 from sluicegate.control.http.bodies import read_data
 from sluicegate.control.http.callers import Page, Viewer, Writer, Writing
 from sluicegate.control.http.context import Shared
 from sluicegate.control.http.operations import Operations
-from sluicegate.control.http.preconditions import Expected, etag, has_it, stated
+from sluicegate.control.http.preconditions import Expected, etag, stated
 from sluicegate.control.model import SubjectRow
 
 __all__ = ["SUBJECTS"]
@@ -40,8 +40,7 @@ async def _list_subjects(
 async def _get_subject(request: Request, subject: str, _actor: Viewer, context: Shared) -> Response:
     """One subject, such as `user:8123`."""
     row = await context.service.subjects.get(subject)
-    tag = etag(row.revision)
-    return Response(status_code=304, headers={"ETag": tag}) if has_it(request, tag) else ok(row, revision=row.revision)
+    return ok_unless_known(request, row, etag(row.revision))
 
 
 @SUBJECTS.add("PUT", _PATH, answer=SubjectRow, body="PutSubject", refusals=_WRITES, tagged=True)
