@@ -85,19 +85,19 @@ class Feed:
         if node.has_rules:
             return
         # Who does not ask expects no answer.
-        level = logging.WARNING if wait_s else logging.INFO
+        level, why = (logging.WARNING, {"error": error}) if wait_s else (logging.INFO, {})
         if kept is not None and not (self._first and self.settings.prefer_first):
             if not node.standing.heard:
                 node.standing.told = kept.revisions
             if await node.put(kept):
-                logs.event(level, "started_with_kept_rules", version=node.state.version, error=error)
+                logs.event(level, "started_with_kept_rules", version=node.state.version, **why)
                 return
         if not self._first:
             raise ConfigurationError(
                 f"there are no rules to begin with: {self.settings.url} gave none in {wait_s:g} s ({error}), and "
                 f"{'what was kept cannot be used' if node.kept_error else 'none are kept'}; --rules FILE gives a first set"
             )
-        logs.event(level, "started_with_first_rules", version=node.state.version, error=error)
+        logs.event(level, "started_with_first_rules", version=node.state.version, **why)
 
     async def close(self) -> None:
         """Give back what is open."""
