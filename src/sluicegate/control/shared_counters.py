@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from sqlalchemy import and_, or_, select
@@ -26,13 +26,12 @@ from sluicegate.rules.facts import Facts
 from sluicegate.rules.feed import ListEntry, Snapshot, SubjectEntry
 from sluicegate.rules.identity.addresses import canonical_ip
 from sluicegate.rules.identity.config import IdentityConfig
-from sluicegate.rules.model import RuleSet
+from sluicegate.rules.model import SUBJECT_KINDS, RuleSet
 from sluicegate.stores.base import Store
 
 __all__ = ["SharedCounters"]
 
 _OK, _BAD, _AWAY = 200, 400, 503
-_SUBJECTS: Final = ("api_key", "user", "tenant")
 
 
 class SharedCounters:
@@ -93,8 +92,8 @@ class SharedCounters:
 
     async def _look_up(self, known: Known, facts: Facts) -> None:
         """Put in ``known`` what the database has of the client of these facts."""
-        names = [f"{name}:{getattr(facts, name)}" for name in _SUBJECTS if getattr(facts, name)]
-        pairs = [(name, [getattr(facts, name)]) for name in _SUBJECTS if getattr(facts, name)]
+        names = [f"{name}:{getattr(facts, name)}" for name in SUBJECT_KINDS if getattr(facts, name)]
+        pairs = [(name, [getattr(facts, name)]) for name in SUBJECT_KINDS if getattr(facts, name)]
         if facts.ip:
             pairs.append(("ip", _networks(facts.ip)))
         if not pairs:

@@ -22,13 +22,13 @@ from sluicegate.control.paging import check_text, page_of, read_token, rows_of_p
 from sluicegate.control.room import Room
 from sluicegate.control.rulesets import Rulesets
 from sluicegate.rules.feed import SubjectChanges, SubjectEntry
+from sluicegate.rules.model import SUBJECT_KINDS
 from sluicegate.rules.notation import shown, suggest
 
 __all__ = ["Subjects"]
 
 _TABLE = schema.subjects
 _LIVE = _TABLE.c.deleted == 0
-_KINDS: Final = ("api_key", "user", "tenant")
 _FIELDS: Final = ("tier", "factor", "until_us", "rules", "note")
 # No decimal number of more characters is within the bounds; a longer one is not worth the time to read it.
 _FACTOR: Final = re.compile(r"([0-9]{1,8}(?:\.[0-9]{1,7})?)x?", re.ASCII)
@@ -144,8 +144,8 @@ async def _row(connection: AsyncConnection, subject: str) -> Row[Any] | None:
 
 def _check_name(subject: str) -> None:
     kind, _, name = subject.partition(":")
-    if kind not in _KINDS or not name or len(subject) > LIST_VALUE_CHARS_MAX or not subject.isprintable():
-        forms = ", ".join(f"{kind}:NAME" for kind in _KINDS)
+    if kind not in SUBJECT_KINDS or not name or len(subject) > LIST_VALUE_CHARS_MAX or not subject.isprintable():
+        forms = ", ".join(f"{kind}:NAME" for kind in SUBJECT_KINDS)
         raise Invalid([Fault(f"subject: {shown(subject)} is not one of {forms}", "/subject")])
 
 

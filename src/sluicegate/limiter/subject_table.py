@@ -29,12 +29,12 @@ from sluicegate.limiter.fed import FedTable, Shared
 from sluicegate.limiter.segmented import Segmented
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.feed import SubjectEntry
+from sluicegate.rules.model import SUBJECT_KINDS
 from sluicegate.stores.base import Charge, Counter
 from sluicegate.stores.keys import subject_of
 
 __all__ = ["Override", "SubjectTable"]
 
-_DIMENSIONS: Final = ("api_key", "user", "tenant")
 _JOIN: Final = "|"
 
 _Known: TypeAlias = tuple[str | None, int, int, int | None, tuple[str, ...]]
@@ -223,8 +223,8 @@ class SubjectTable(FedTable[_State, SubjectEntry, str]):
         fields: tuple[Any, ...] = msgspec.structs.astuple(entry)
         subject, tier, numerator, denominator, until_us, rules = fields
         dimension, _, value = subject.partition(":") if isinstance(subject, str) else ("", "", "")
-        if dimension not in _DIMENSIONS or not value or len(subject) > LIST_VALUE_CHARS_MAX:
-            forms = " or ".join(f"{name}:NAME" for name in _DIMENSIONS)
+        if dimension not in SUBJECT_KINDS or not value or len(subject) > LIST_VALUE_CHARS_MAX:
+            forms = " or ".join(f"{name}:NAME" for name in SUBJECT_KINDS)
             raise InvalidRequest("subject", f"want {forms}, got {subject!r:.64}")
         if not (tier is None or (isinstance(tier, str) and 0 < len(tier) <= LIST_VALUE_CHARS_MAX)):
             raise InvalidRequest("tier", f"want the name of a tier or None, got {tier!r:.64}")

@@ -18,7 +18,7 @@ from sluicegate.rules.check import check_rule_set
 from sluicegate.rules.digest import digest_of
 from sluicegate.rules.fields import Block, Place, kind_of, text_of
 from sluicegate.rules.identity import IdentityConfig, parse_identity
-from sluicegate.rules.model import Rule, RuleSet, Tiers
+from sluicegate.rules.model import SUBJECT_KINDS, Rule, RuleSet, Tiers
 from sluicegate.rules.notation import on_line, shown, suggest
 from sluicegate.rules.problems import Problem, Problems, RulesInvalid
 from sluicegate.rules.quota import NUMBER_FIELDS
@@ -31,7 +31,6 @@ FORMAT_VERSION: Final = 1
 """The version of the file format: what ``version:`` at the top of a file must say."""
 
 _FIELDS: Final = ("version", "identity", "subjects", "tiers", "rules")
-_SUBJECT_KINDS: Final = ("api_key", "user", "tenant")
 
 
 def check_rules(text: str | bytes, source: str) -> tuple[RuleSet | None, tuple[Problem, ...]]:
@@ -162,8 +161,8 @@ def _read_subjects(file: Block, tiers: Tiers) -> Mapping[str, str]:
     for subject, child in item.value.items():
         at = place.child(shown(subject)[1:-1])
         kind, colon, name = subject.partition(":")
-        if kind not in _SUBJECT_KINDS or not colon or not name:
-            hint = suggest(kind, _SUBJECT_KINDS)
+        if kind not in SUBJECT_KINDS or not colon or not name:
+            hint = suggest(kind, SUBJECT_KINDS)
             meant = f"{hint}:{name}" if hint is not None and name else None
             at.add(child.line, "a subject is written api_key:NAME, user:NAME or tenant:NAME", meant)
             continue

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final
 
 from sluicegate.algorithms.spec import OnChange, Spec
 
 __all__ = [
+    "SUBJECT_KINDS",
     "Arm",
     "CostFrom",
     "Entry",
@@ -210,6 +212,10 @@ class Tiers:
 
     names: tuple[str, ...] = ()
     default: str | None = None
+
+
+SUBJECT_KINDS: Final = ("api_key", "user", "tenant")
+"""What a subject that has a tier or an override of its own can be (``user:8123``), in the order in which those of a request are asked."""
 
 
 @dataclass(frozen=True, slots=True)
