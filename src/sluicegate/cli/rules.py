@@ -25,7 +25,7 @@ from sluicegate.rules.model import RuleSet
 from sluicegate.rules.problems import Problem
 from sluicegate.rules.report import bounds_report, render_bounds
 
-__all__ = ["read_bytes", "read_rules", "rules"]
+__all__ = ["rules"]
 
 
 @click.group(cls=Group)

@@ -168,6 +168,42 @@ def test_the_head_of_a_version_is_comments(rules: Any, tmp_path: Path) -> None:
     assert rules("rules", "diff", "shown.yaml").status == 0
 
 
+class _Paged:
+    """A service that has 1,200 rows."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def ask(self, _method: str, _path: str, *, params: dict[str, str]) -> Answer:
+        self.sizes.append(int(params["page_size"]))
+        begin = int(params.get("page_token", "0"))
+        end = min(begin + self.sizes[-1], 1_200)
+        return Answer({"rows": list(range(begin, end)), "next_page_token": str(end) if end < 1_200 else ""})
+
+
+@pytest.mark.parametrize(
+    "limit, sizes, said",
+    [
+        (3, [3], "there are more than 3; --limit shows them\n"),
+        (1_100, [500, 500, 100], "there are more than 1100; --limit shows them\n"),
+        (1_200, [500, 500, 200], ""),
+        (9_999, [500, 500, 500], ""),
+    ],
+)
+async def test_rows_come_in_pages(limit: int, sizes: list[int], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A list is asked for in pages, up to the limit and no further; that there is more is said, and only then."""
+    service = _Paged()
+    rows = await Session(cast(Any, service)).rows("/v1/rows", "rows", limit)
+    assert rows == list(range(min(limit, 1_200)))
+    assert (service.sizes, capsys.readouterr().err) == (sizes, said)
+
+
+async def test_all_pages() -> None:
+    """Without a limit every page comes."""
+    pages = Session(cast(Any, _Paged())).pages("/v1/rows", "rows")
+    assert [len(page.data["rows"]) async for page in pages] == [500, 500, 200]
+
+
 async def test_a_bucket_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     """A rule that is not for this client of a rollout says its bucket once, and so does the one that is."""
     arm = "bucket 7 of 10000, outside the first 5"

@@ -31,7 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PATH: Final = click.Path(path_type=Path)
 _LOCAL: Final = "http://localhost"
-_PAGE: Final = "500"
+_PAGE: Final = 500
 _GIVEN: Final = ("server", "token", "token_file", "ca", "cert", "key", "data", "db", "timeout", "allow_plaintext")
 
 
@@ -87,19 +87,24 @@ class Session:
         return await self.client.ask(method, path, params=told, body=body, headers=headers, **sent)
 
     async def rows(self, path: str, field: str, limit: int, **params: str) -> list[dict[str, Any]]:
-        """Up to ``limit`` rows of a list, page by page; what is left out is said on standard error."""
-        found: list[dict[str, Any]] = []
-        token = ""
+        """Up to ``limit`` rows of a list; what is left out is said on standard error."""
+        return [row async for page in self.pages(path, field, limit, **params) for row in page.data[field]]
+
+    async def pages(self, path: str, field: str, limit: int | None = None, **params: str) -> AsyncIterator[Answer]:
+        """As ``rows``, the pages that they come in; ``limit`` None: of all."""
+        left, token = limit, ""
         while True:
-            size = min(int(_PAGE), limit - len(found))
-            page = (await self.get(path, page_size=str(size), page_token=token, **params)).data
-            found += page[field]
-            token = page["next_page_token"]
+            size = _PAGE if left is None else min(_PAGE, left)
+            page = await self.get(path, page_size=str(size), page_token=token, **params)
+            yield page
+            token = page.data["next_page_token"]
             if not token:
-                return found
-            if len(found) >= limit:
-                click.echo(f"there are more than {limit}; --limit shows them", err=True)
-                return found
+                return
+            if left is not None:
+                left -= len(page.data[field])
+                if left <= 0:
+                    click.echo(f"there are more than {limit}; --limit shows them", err=True)
+                    return
 
     def show(self, data: Any, people: Callable[[], None]) -> None:
         """Print data for programs, or else what ``people`` prints."""

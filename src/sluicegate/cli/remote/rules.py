@@ -35,17 +35,9 @@ async def list_rules(session: Session, limit: int) -> int:
     """List the rules of a service in their order."""
     found: list[dict[str, Any]] = []
     tags: dict[str, str] = {}
-    token = ""
-    while len(found) < limit:
-        page = (await session.get("/v1/rules", page_size=str(min(500, limit - len(found))), page_token=token)).data
-        found += page["rules"]
-        tags |= page["etags"]
-        token = page["next_page_token"]
-        if not token:
-            break
-    if token:
-        click.echo(f"there are more than {limit}; --limit shows them", err=True)
-
+    async for page in session.pages("/v1/rules", "rules", limit):
+        found += page.data["rules"]
+        tags |= page.data["etags"]
     newest = [] if session.as_json else (await session.get("/v1/versions", page_size="1")).data["versions"]
     manager = newest[0]["managed_by"] if newest else ""
 

@@ -246,9 +246,8 @@ async def _converged(session: Session, version: int, timeout_s: float) -> dict[s
 
 
 async def _live_nodes(session: Session, version: int) -> dict[str, Any]:
-    found, token = {}, ""
-    while True:
-        answer = await session.get("/v1/nodes", page_size="500", page_token=token)
+    found = {}
+    async for answer in session.pages("/v1/nodes", "nodes"):
         now_us = answer.at_us or SystemClock().now_us()
         for row in answer.data["nodes"]:
             report = row["report"]
@@ -261,9 +260,7 @@ async def _live_nodes(session: Session, version: int) -> dict[str, Any]:
                 "lag_us": row["lag_us"],
                 "error": report["error"],
             }
-        token = answer.data["next_page_token"]
-        if not token:
-            return found
+    return found
 
 
 def _say_lags(nodes: dict[str, Any] | None, version: int) -> None:

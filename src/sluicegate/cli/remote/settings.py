@@ -46,9 +46,11 @@ def _group(part: str) -> click.Group:
     @connected()
     async def put(session: Session, file: Path, if_match: str | None, force: bool) -> int:
         value = read_mapping(file)
-        found = None if if_match is not None else await session.found(path)
-        match = await tag(session, path, if_match) if found is None and if_match is not None else ""
-        match = match or ("" if found is None else found.etag)
+        if if_match is None:
+            found = await session.found(path)
+            match = "" if found is None else found.etag
+        else:
+            match = await tag(session, path, if_match)
         params = {"force": "true"} if force else {}
         answer = await session.change("PUT", path, body=value, match=match, is_new=not match, params=params)
         session.show(answer.data, lambda: say_outcome(session, answer.data))
