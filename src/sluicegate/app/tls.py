@@ -16,7 +16,7 @@ from sluicegate.bounds import CERTIFICATE_BYTES_MAX, TLS_EXPIRY_WARNING_S, TLS_P
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.doors.tls import TlsLayer
 from sluicegate.errors import ConfigurationError, MissingExtra
-from sluicegate.rules.identity.files import Signature, open_regular, signature_if_there
+from sluicegate.rules.identity.files import Signature, read_file, signature_if_there
 
 __all__ = ["HTTP_1", "HTTP_2", "ListenerTls", "LiveTls", "TlsContent", "TlsFiles", "keep_tls_fresh", "tls_files"]
 
@@ -44,8 +44,8 @@ class TlsFiles:
         # A client that renegotiates over and over would cost far more than it pays.
         made.options |= ssl.OP_NO_RENEGOTIATION
         made.set_alpn_protocols(list(protocols))
-        certificate, key = _read(self.certificate), _read(self.key)
-        client_ca = None if self.client_ca is None else _read(self.client_ca)
+        certificate, key = (read_file(path, CERTIFICATE_BYTES_MAX) for path in (self.certificate, self.key))
+        client_ca = None if self.client_ca is None else read_file(self.client_ca, CERTIFICATE_BYTES_MAX)
         not_after_us = _checked_not_after_us(self.certificate, certificate, now_us)
         try:
             made.load_cert_chain(self.certificate, self.key, password=_no_password)
@@ -193,17 +193,6 @@ def tls_files(certificate: Path | None, key: Path | None, client_ca: Path | None
         missing = "--tls-cert" if certificate is None else "--tls-key"
         raise ConfigurationError(f"{missing} is missing: TLS needs a certificate and its key")
     return TlsFiles(certificate, key, client_ca)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            content = file.read(CERTIFICATE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    if len(content) > CERTIFICATE_BYTES_MAX:
-        raise ConfigurationError(f"{str(path)!r} is larger than {CERTIFICATE_BYTES_MAX} bytes")
-    return content
 
 
 def _checked_not_after_us(path: Path, pem: bytes, now_us: int) -> int:

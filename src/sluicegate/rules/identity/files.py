@@ -31,15 +31,16 @@ def open_regular(path: Path) -> BinaryIO:
     raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
-def read_file(path: Path, bytes_max: int, what: str) -> bytes:
-    """The content of a file of at most ``bytes_max`` bytes; raises ConfigurationError naming ``what`` and the path."""
+def read_file(path: Path, bytes_max: int, what: str = "") -> bytes:
+    """The content of a file of at most ``bytes_max`` bytes; raises ConfigurationError naming the path, and ``what`` unless it is empty."""
+    named = f"the {what} {str(path)!r}" if what else repr(str(path))
     try:
         with open_regular(path) as file:
             content = file.read(bytes_max + 1)
     except OSError as error:
-        raise ConfigurationError(f"cannot read the {what} {str(path)!r}: {error.strerror or error}") from error
+        raise ConfigurationError(f"cannot read {named}: {error.strerror or error}") from error
     if len(content) > bytes_max:
-        raise ConfigurationError(f"the {what} {str(path)!r} is larger than {bytes_max} bytes")
+        raise ConfigurationError(f"{named} is larger than {bytes_max} bytes")
     return content
 
 
