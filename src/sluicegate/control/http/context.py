@@ -15,7 +15,7 @@ from sluicegate.control.http.access import Access
 from sluicegate.control.http.settings import ApiSettings
 from sluicegate.control.service import RulesService
 
-__all__ = ["Context", "Numbers", "Shared", "shared"]
+__all__ = ["Context", "Numbers", "Shared"]
 
 
 @dataclass(slots=True)
@@ -45,10 +45,10 @@ class Context:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-async def shared(request: Request) -> Context:
+async def _shared(request: Request) -> Context:
     """The context of the application that serves a request."""
     context: Context = request.app.state.context
     return context
 
 
-Shared = Annotated[Context, Depends(shared)]
+Shared = Annotated[Context, Depends(_shared)]

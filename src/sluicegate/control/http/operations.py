@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from sluicegate.control.http.bodies import JSON
+from sluicegate.control.http.problems import CONTENT_TYPE
 
 __all__ = ["TYPES", "Operations", "ref"]
 
@@ -17,34 +18,34 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 TYPES: dict[str, Any] = {}
 """Types that operations mention, by the names of their schemas."""
 
-PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_PROBLEM: Final = {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 _ETAG: Final = {"ETag": {"description": "The entity tag of what is there now.", "schema": {"type": "string"}}}
 _SECONDS: Final = {"schema": {"type": "integer", "minimum": 0}}
 _REFUSALS: Final[dict[int, dict[str, Any]]] = {
     304: {"description": "Not changed since the entity tag of `If-None-Match`.", "headers": _ETAG},
-    400: {"description": "The body is not JSON, or has a key twice.", "content": PROBLEM},
+    400: {"description": "The body is not JSON, or has a key twice.", "content": _PROBLEM},
     401: {
         "description": "No token, or none that is valid.",
-        "content": PROBLEM,
+        "content": _PROBLEM,
         "headers": {"WWW-Authenticate": {"description": "`Bearer`", "schema": {"type": "string"}}},
     },
-    403: {"description": "The role or the namespaces of the token do not reach.", "content": PROBLEM},
-    404: {"description": "It does not exist.", "content": PROBLEM},
-    408: {"description": "The body stopped coming.", "content": PROBLEM},
-    409: {"description": "It cannot be done as things are; `file` or `managed_by` name an owner.", "content": PROBLEM},
-    412: {"description": "It has changed since the entity tag that was sent.", "content": PROBLEM, "headers": _ETAG},
-    413: {"description": "The body is too large.", "content": PROBLEM},
-    415: {"description": "The body has another media type.", "content": PROBLEM},
-    422: {"description": "What was sent is wrong; `errors` has a pointer to each fault.", "content": PROBLEM},
+    403: {"description": "The role or the namespaces of the token do not reach.", "content": _PROBLEM},
+    404: {"description": "It does not exist.", "content": _PROBLEM},
+    408: {"description": "The body stopped coming.", "content": _PROBLEM},
+    409: {"description": "It cannot be done as things are; `file` or `managed_by` name an owner.", "content": _PROBLEM},
+    412: {"description": "It has changed since the entity tag that was sent.", "content": _PROBLEM, "headers": _ETAG},
+    413: {"description": "The body is too large.", "content": _PROBLEM},
+    415: {"description": "The body has another media type.", "content": _PROBLEM},
+    422: {"description": "What was sent is wrong; `errors` has a pointer to each fault.", "content": _PROBLEM},
     428: {
         "description": "Say in `If-Match` which state the change was made from.",
-        "content": PROBLEM,
+        "content": _PROBLEM,
         "headers": _ETAG,
     },
     429: {
         "description": "Too many wrong tokens from this address, or changes or unfinished bodies with this token.",
-        "content": PROBLEM,
+        "content": _PROBLEM,
         "headers": {
             "Retry-After": {"description": "Seconds after which to try again.", **_SECONDS},
             "X-RateLimit-Limit": {"description": "How many there may be at once.", **_SECONDS},
@@ -54,7 +55,7 @@ _REFUSALS: Final[dict[int, dict[str, Any]]] = {
     },
     503: {
         "description": "The database does not answer, or too many requests are at work.",
-        "content": PROBLEM,
+        "content": _PROBLEM,
         "headers": {"Retry-After": {"description": "Seconds after which to try again.", **_SECONDS}},
     },
 }
@@ -95,9 +96,9 @@ class Operations:
     ) -> Callable[[Handler], Handler]:
         """Declares the operation that is called as its handler, without the underscore before it.
 
-        ``answer``: its type, or a content map. ``also``: statuses that answer the same, such as 200 beside 201. ``refusals``: besides
-        those that all have. ``body``: its type, or the name of its schema; or ``media``: schemas by media type. ``tagged``: has an ETag.
-        ``unready``: the content of a 503 that says the same.
+        ``answer``: its type, or the name of its schema, or a content map. ``also``: statuses that answer the same, such as 200 beside
+        201. ``refusals``: besides those that all have. ``body``: its type, or the name of its schema; or ``media``: schemas by media
+        type. ``tagged``: has an ETag. ``unready``: the content of a 503 that says the same.
         """
         content = answer if isinstance(answer, dict) else {JSON: {"schema": ref(answer)}}
         told: dict[int | str, dict[str, Any]] = {}

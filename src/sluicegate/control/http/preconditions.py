@@ -16,7 +16,7 @@ from starlette.requests import Request
 from sluicegate.control.errors import Fault, Invalid, NotFound, PreconditionFailed, PreconditionRequired
 from sluicegate.control.model import ABSENT, ANY, Expect
 
-__all__ = ["Expected", "etag", "expected", "has_it", "stated"]
+__all__ = ["Expected", "etag", "has_it", "stated"]
 
 _TAG: Final = re.compile(r'"r([1-9][0-9]{0,17})"', re.ASCII)
 _TAGS: Final = re.compile(r'(?:W/)?("[^"]*")')
@@ -29,7 +29,7 @@ def etag(revision: int) -> str:
     return f'"r{revision}"'
 
 
-async def expected(
+async def _expected(
     if_match: Annotated[
         str | None, Header(description='The entity tag that the change was made from, such as `"r42"`; `*`: any.')
     ] = None,
@@ -54,7 +54,7 @@ async def expected(
     return revision or _NONE_OF_OURS
 
 
-Expected = Annotated[Expect, Depends(expected)]
+Expected = Annotated[Expect, Depends(_expected)]
 
 
 @contextlib.contextmanager

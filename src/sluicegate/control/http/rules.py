@@ -98,7 +98,7 @@ async def _create_rule(
 @RULES.add(
     "GET",
     "/v1/rules/{name}",
-    answer={"application/json": {"schema": ref("Rule")}},
+    answer="Rule",
     refusals=(304, 404),
     tagged=True,
 )
@@ -168,9 +168,7 @@ async def _delete_rule(
     return outcome(applied, how)
 
 
-@RULES.add(
-    "GET", "/v1/ruleset", answer={"application/json": {"schema": ref("Ruleset")}}, refusals=(304, 404), tagged=True
-)
+@RULES.add("GET", "/v1/ruleset", answer="Ruleset", refusals=(304, 404), tagged=True)
 async def _get_ruleset(request: Request, _actor: Viewer, context: Shared) -> Response:
     """All rules, tiers and settings: a rules file as JSON. The entity tag is that of the version."""
     version = await _current(context.service)
@@ -208,7 +206,7 @@ async def _part(request: Request, context: Shared, field: str, name: str) -> Res
     return ok_unless_known(request, version.document[field], etag(version.revisions[name]))
 
 
-@RULES.add("GET", "/v1/tiers", answer={"application/json": {"schema": ref("Tiers")}}, refusals=(304, 404), tagged=True)
+@RULES.add("GET", "/v1/tiers", answer="Tiers", refusals=(304, 404), tagged=True)
 async def _get_tiers(request: Request, _actor: Viewer, context: Shared) -> Response:
     """The tiers; 404 where the rules declare none."""
     return await _part(request, context, "tiers", TIERS)
@@ -234,9 +232,7 @@ async def _delete_tiers(
     return outcome(await context.service.rulesets.put_tiers(actor, None, expect=expect, force=force, **options), how)
 
 
-@RULES.add(
-    "GET", "/v1/identity", answer={"application/json": {"schema": ref("Identity")}}, refusals=(304, 404), tagged=True
-)
+@RULES.add("GET", "/v1/identity", answer="Identity", refusals=(304, 404), tagged=True)
 async def _get_identity(request: Request, _actor: Viewer, context: Shared) -> Response:
     """The identity settings; 404 where the rules have none, and the defaults apply."""
     return await _part(request, context, "identity", IDENTITY)

@@ -13,7 +13,7 @@ from sluicegate.control.http.bodies import converted, read_data, read_object
 from sluicegate.control.http.callers import Page, Viewer, Writer, Writing
 from sluicegate.control.http.context import Shared
 from sluicegate.control.http.inputs import NewPause, Reason, Share, end_of
-from sluicegate.control.http.operations import Operations, ref
+from sluicegate.control.http.operations import Operations
 from sluicegate.control.http.rules import Force, outcome
 from sluicegate.control.model import PauseRow
 from sluicegate.control.rollout_model import RolloutReport, RolloutRow
@@ -97,7 +97,7 @@ async def _get_rollout(rollout: Number, _actor: Viewer, context: Shared) -> Resp
 @ROLLOUTS.add(
     "GET",
     "/v1/rollouts/{rollout}/candidate",
-    answer={"application/json": {"schema": ref("Ruleset")}},
+    answer="Ruleset",
     refusals=(404,),
 )
 async def _get_candidate(rollout: Number, _actor: Viewer, context: Shared) -> Response:
