@@ -48,6 +48,9 @@ _FIRST_IDLE_S: Final = 0.25
 _SPREAD_S: Final = 1.0
 """Seconds over which nodes report what they have put in service."""
 
+_UNREPORTED_S: Final = 0.5
+"""Seconds at least between a report that could not be told and the next, whatever there is to tell."""
+
 _LOOK_S: Final = 1.0
 """Seconds between two looks at files that rules name, and at the wall clock, which may be set."""
 
@@ -349,7 +352,7 @@ class FeedNode:
                 if error_of_report.refused and str(error_of_report) != refused:
                     refused = str(error_of_report)
                     logs.event(logging.WARNING, "report_refused", error=refused)
-                await asyncio.sleep(_AT_ONCE_S / 2)
+                await asyncio.sleep(_UNREPORTED_S)
             else:
                 refused = ""
                 reports.answered(report, answer)
