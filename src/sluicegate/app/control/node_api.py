@@ -23,16 +23,10 @@ from sluicegate.clock import US_PER_S, Clock
 from sluicegate.control.counters import Asker, NodeAnswer, Operation, Question
 from sluicegate.control.model import UP_AUTH, NodeRow
 from sluicegate.control.nodes import Nodes
+from sluicegate.doors.http.peers import OPERATION_PATHS
 
 __all__ = ["NodeApi", "OwnNode"]
 
-_PATHS: Final[dict[Operation, str]] = {
-    "read": "/v1/counters/read",
-    "grant": "/v1/counters/grant",
-    "reset": "/v1/counters/reset",
-    "refund": "/v1/refund",
-    "explain": "/v1/explain",
-}
 _OK: Final = 200
 
 Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -104,7 +98,7 @@ class NodeApi:
     async def _answer(self, row: NodeRow, operation: Operation, body: bytes) -> NodeAnswer:
         node = row.report.node
         try:
-            status, data = await self._asked(row, _PATHS[operation], body)
+            status, data = await self._asked(row, OPERATION_PATHS[operation], body)
         except (_NotAsked, httpx.HTTPError, httpx.InvalidURL, OSError, msgspec.DecodeError, ValueError) as error:
             what = f"no answer in {NODE_ASK_S:g} s" if isinstance(error, TimeoutError) else str(error)
             return NodeAnswer(node, 0, error=what or type(error).__name__)

@@ -7,12 +7,18 @@ from typing import Protocol
 
 from sluicegate.doors.http.respond import Reply
 
-__all__ = ["OPERATED_PATHS", "PEER_PATHS", "Peers"]
+__all__ = ["OPERATED_PATHS", "OPERATION_PATHS", "PEER_PATHS", "Peers"]
 
-OPERATED_PATHS = frozenset(
-    {"/v1/counters/read", "/v1/counters/grant", "/v1/counters/reset", "/v1/refund", "/v1/explain"}
-)
-"""What a rules service asks of a node."""
+OPERATION_PATHS = {
+    "read": "/v1/counters/read",
+    "grant": "/v1/counters/grant",
+    "reset": "/v1/counters/reset",
+    "refund": "/v1/refund",
+    "explain": "/v1/explain",
+}
+"""Where a node answers each operation that a rules service asks of it."""
+
+OPERATED_PATHS = frozenset(OPERATION_PATHS.values())
 
 PEER_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/v1/refund"})
 """What each of them answers to the others."""
