@@ -25,6 +25,11 @@ def now_us() -> int:
     return SystemClock().now_us()
 
 
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def encrypted(path: Path) -> None:
     path.write_bytes(
         ec.generate_private_key(ec.SECP256R1()).private_bytes(
@@ -54,7 +59,7 @@ def test_what_the_files_hold(authority: Authority) -> None:
         (lambda cert, key, other: encrypted(key), "the key is encrypted"),
         (lambda cert, key, other: cert.write_bytes(b"x" * 1_048_577), "is larger than 1048576 bytes"),
         (lambda cert, key, other: (cert.unlink(), cert.mkdir()), "server.pem': Is a directory"),
-        (lambda cert, key, other: (key.unlink(), os.mkfifo(key)), "server.key': not a regular file"),
+        (lambda cert, key, other: piped(key), "server.key': not a regular file"),
     ],
 )
 def test_files_that_cannot_be_used(authority: Authority, spoil: Callable[[Path, Path, Path], None], says: str) -> None:
