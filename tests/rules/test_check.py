@@ -204,17 +204,6 @@ def test_subjects_that_nothing_identifies_are_pointed_out(lines_of):
     assert lines_of(file("name: a, quota: 5/s, per: [ip]", head=subjects)) == []
 
 
-UNBUILT = [
-    ("precision: leased", "precision: this version counts exactly; leased has no effect"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("field, message", UNBUILT)
-def test_what_this_version_does_not_act_on_is_said(field, message, lines_of):
-    """T113: a field that is read and has no effect yet is never passed over in silence."""
-    assert lines_of(file(f"name: a, quota: 5/s, {field}")) == [f"3: warning: rule 'a': {message}"]
-
-
 @pytest.mark.parametrize("per", ["", "per: [endpoint], ", "per: [header.X-Client], ", "per: [attrs.job], "])
 def test_a_penalty_needs_a_client_that_a_list_can_name(per, lines_of):
     """A penalty of a rule that counts nobody by user, API key, address or tenant could block nobody, so it is an error."""

@@ -119,6 +119,12 @@ RULES = [
         "4: rule 'a': quota: a leaky_bucket takes one limit: a request can be held only once"]),
     ("quota: 5/s\n    algorithm: leaky_bucket\n    precision: leased", [
         "7: rule 'a': precision: a leaky_bucket is never leased: its requests leave one after the other"]),
+    ("quota: 5/s\n    algorithm: leaky_bucket\n    precision: split", [
+        "7: rule 'a': precision: a leaky_bucket is never split: its requests leave one after the other"]),
+    ("quota: 5/s\n    precision: estimated\n    denied_counts: true", [
+        "6: rule 'a': precision: a rule with denied_counts is never estimated: each of its refusals has to be charged in the store"]),
+    ("quota: 5/s\n    precision: least", [
+        "6: rule 'a': precision: 'least' is not one of exact, auto, leased, split, estimated (did you mean 'leased'?)"]),
     # wrong words and types
     ("quota: 5/s\n    mode: shadwo", ["6: rule 'a': mode: 'shadwo' is not one of enforce, shadow, off (did you mean 'shadow'?)"]),
     ("quota: 5/s\n    mode: true", ["6: rule 'a': mode: the boolean true is not one of enforce, shadow, off"]),

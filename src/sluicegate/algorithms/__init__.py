@@ -6,6 +6,7 @@ from sluicegate.algorithms.ban import Ban
 from sluicegate.algorithms.decide import decide
 from sluicegate.algorithms.fixed_window import FixedWindow
 from sluicegate.algorithms.leaky_bucket import LeakyBucket
+from sluicegate.algorithms.precision import Precision
 from sluicegate.algorithms.sliding_log import SlidingLog
 from sluicegate.algorithms.sliding_window import SlidingWindow
 from sluicegate.algorithms.spec import OnChange, Spec, State
@@ -18,6 +19,7 @@ __all__ = [
     "LeakyBucket",
     "OnChange",
     "Outcome",
+    "Precision",
     "SlidingLog",
     "SlidingWindow",
     "Spec",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from sluicegate.algorithms.precision import precision_of
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.arms import ArmGuards
 from sluicegate.limiter.subjects import STATIC_DIMENSIONS, SubjectOf, Subjects
@@ -158,7 +159,7 @@ def _counters(rule: Rule, quota: Quota, namespace: str) -> tuple[Counter, ...]:
     for number, spec in enumerate(quota.specs, start=1):
         part = f"#{number}" if several else ""
         prefix = counter_prefix(namespace, kept_by + part, spec.algorithm, spec.shape, generation)
-        counters.append(
-            Counter(rule.name + part, spec, prefix, rule.mode is Mode.SHADOW, rule.denied_counts, rule.on_change)
-        )
+        precision = precision_of(rule.precision, spec, denied_counts=rule.denied_counts)
+        shadow = rule.mode is Mode.SHADOW
+        counters.append(Counter(rule.name + part, spec, prefix, shadow, rule.denied_counts, rule.on_change, precision))
     return tuple(counters)

@@ -333,7 +333,7 @@ _UNIDENTIFIED = Verdict(Outcome.NEVER_FITS, 0, None, 0)
 
 
 def _result(counter: Counter, verdict: Verdict) -> RuleResult:
-    name, spec, _, shadow, _, _ = counter
+    name, spec, _, shadow, _, _, _ = counter
     outcome, remaining, retry_after_us, reset_after_us, delay_us = verdict
     return _new_tuple(
         RuleResult,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
+from sluicegate.algorithms.precision import precision_of
 from sluicegate.bounds import COUNTER_MEMO_MAX, KEY_CHARS_MAX, SUBJECT_CHARS_MAX
 from sluicegate.errors import ConfigurationError, InvalidRequest
 from sluicegate.limiter.plan import Plan, check_cost
@@ -73,7 +74,13 @@ class KeyedPlanner:
         specs = rule.quotas[None].specs
         self.version = ruleset.version
         self.counters = tuple(
-            Counter(name, spec, counter_prefix(namespace, name, spec.algorithm, spec.shape), on_change=rule.on_change)
+            Counter(
+                name,
+                spec,
+                counter_prefix(namespace, name, spec.algorithm, spec.shape),
+                on_change=rule.on_change,
+                precision=precision_of(rule.precision, spec),
+            )
             for name, spec in zip(_names(rule.name, len(specs)), specs, strict=True)
         )
         self._subjects: dict[str, str] = {}

@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from sluicegate.algorithms.precision import Precision
 from sluicegate.algorithms.spec import OnChange, Spec
 
 __all__ = [
@@ -178,6 +179,7 @@ class Rule:
 
     ``quotas`` maps a tier to its quota; the key None holds the quota of every tier not named.
     ``cost``: fixed multiplier of 1, or where to read it. ``line`` is where it stands in its file (0: not from a file).
+    ``precision``: as given, or what follows from ``per``: LEASED where all clients share a counter, else AUTO; EXACT where nothing else can be.
     ``trial``: its part in a rollout, None for the rules of a file.
     """
 
@@ -190,7 +192,7 @@ class Rule:
     cost: int | CostFrom = 1
     mode: Mode = Mode.ENFORCE
     on_store_failure: FailurePolicy = FailurePolicy.LOCAL
-    precision: str = "exact"
+    precision: Precision = Precision.AUTO
     denied_counts: bool = False
     on_change: OnChange = OnChange.KEEP
     respond: str | Mapping[str, object] = "429"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from sluicegate.algorithms.precision import Precision
 from sluicegate.algorithms.spec import OnChange
 from sluicegate.rules.fields import Block, Place, kind_of
 from sluicegate.rules.model import CostFrom, FailurePolicy, Match, Mode, OnMissing, Per, Rule, Scope, Tiers
@@ -39,6 +40,14 @@ RULE_FIELDS: Final = (
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 """Names of rules and tiers. They stand in headers, counter keys and metric labels, so only safe ASCII is allowed."""
 
+_DONE_TO: Final = {
+    Precision.AUTO: "leased",
+    Precision.LEASED: "leased",
+    Precision.SPLIT: "split",
+    Precision.ESTIMATED: "estimated",
+}
+"""What becomes of a counter, as an error message says it."""
+
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
 
 
@@ -71,6 +80,7 @@ def read_rule(item: Item, position: int, tiers: Tiers, problems: Problems) -> Ru
     scope = _scope(rule, match, per)
     algorithm, quotas = read_quotas(rule, tiers)
     cost = read_cost(rule)
+    denied_counts = rule.boolean("denied_counts", default=False)
     policy = rule.choice("on_store_failure", FailurePolicy, FailurePolicy.LOCAL)
     found = Rule(
         name=name or label,
@@ -82,8 +92,8 @@ def read_rule(item: Item, position: int, tiers: Tiers, problems: Problems) -> Ru
         cost=cost,
         mode=rule.choice("mode", Mode, Mode.ENFORCE),
         on_store_failure=policy,
-        precision=_precision(rule, algorithm),
-        denied_counts=rule.boolean("denied_counts", default=False),
+        precision=_precision(rule, algorithm, per, denied_counts=denied_counts),
+        denied_counts=denied_counts,
         on_change=rule.choice("on_change", OnChange, OnChange.KEEP),
         respond=read_respond(rule),
         penalty=read_penalty(rule),
@@ -93,7 +103,6 @@ def read_rule(item: Item, position: int, tiers: Tiers, problems: Problems) -> Ru
     )
     _check_cost(rule, found)
     _check_penalty(rule, found)
-    _warn_of_unbuilt(rule, found)
     return found if name is not None and quotas else None
 
 
@@ -133,11 +142,24 @@ def _scope(rule: Block, match: Match, per: Per) -> Scope:
     return scope
 
 
-def _precision(rule: Block, algorithm: str) -> str:
-    precision = rule.word("precision", ["exact", "leased"], "exact")
-    if precision == "leased" and algorithm == "leaky_bucket":
-        rule.add("precision", "a leaky_bucket is never leased: its requests leave one after the other")
-        return "exact"
+def _precision(rule: Block, algorithm: str, per: Per, *, denied_counts: bool) -> Precision:
+    """The precision as given, where the rule can have it; derived where absent."""
+    natural = Precision.AUTO if client_dimensions(per) else Precision.LEASED
+    if algorithm == "leaky_bucket" or denied_counts:
+        natural = Precision.EXACT
+    precision = rule.choice("precision", Precision, natural)
+    if precision is Precision.EXACT or "precision" not in rule:
+        return precision
+    done = _DONE_TO[precision]
+    if algorithm == "leaky_bucket":
+        rule.add("precision", f"a leaky_bucket is never {done}: its requests leave one after the other")
+        return Precision.EXACT
+    if denied_counts and precision is not Precision.SPLIT:
+        rule.add(
+            "precision",
+            f"a rule with denied_counts is never {done}: each of its refusals has to be charged in the store",
+        )
+        return Precision.EXACT
     return precision
 
 
@@ -170,9 +192,3 @@ def _check_penalty(rule: Block, found: Rule) -> None:
     if not CLIENT_DIMENSIONS.intersection(found.per.dimensions):
         names = ", ".join(sorted(CLIENT_DIMENSIONS))
         rule.add("penalty", f"blocks clients, but per names none that a list can hold ({names})")
-
-
-def _warn_of_unbuilt(rule: Block, found: Rule) -> None:
-    """Fields that are read and checked, but that this version does not act on. It says so rather than ignore them."""
-    if found.precision == "leased":
-        rule.warn("precision", "this version counts exactly; leased has no effect")

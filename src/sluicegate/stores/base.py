@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from sluicegate.algorithms.leasing import HOLDER_CHARS, LOST, LeaseAsk, Leased, LeaseGrant, LeaseTerms, check_ask
+from sluicegate.algorithms.precision import Precision
 from sluicegate.algorithms.spec import OnChange, Spec, State
 from sluicegate.algorithms.verdict import Brief, Verdict
 from sluicegate.errors import StoreError
@@ -41,7 +42,7 @@ class Counter(NamedTuple):
 
     ``prefix`` and a subject make the counter's key; it contains no limit or rate, so a change of numbers
     keeps the counter. ``shadow`` counters are evaluated and never refuse. ``denied_counts`` charges the refusing
-    counter on a refusal.
+    counter on a refusal. ``precision`` is for whoever stands in front of a store; the store itself decides what it is asked.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Counter(NamedTuple):
     shadow: bool = False
     denied_counts: bool = False
     on_change: OnChange = OnChange.KEEP
+    precision: Precision = Precision.EXACT
 
 
 Charge: TypeAlias = tuple[Counter, str, int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sluicegate.algorithms.precision import Precision
 from sluicegate.algorithms.spec import OnChange
 from sluicegate.bounds import (
     COST_MAX,
@@ -118,7 +119,7 @@ _RULE: Final[Schema] = {
     "on_store_failure": _words(*FailurePolicy),
     "fallback_start": _words("full", "empty"),
     "fallback_share": _words("even", "sticky"),
-    "precision": _words("exact", "leased"),
+    "precision": _words(*Precision),
     "denied_counts": _SWITCH,
     "on_change": _words(*OnChange),
     "respond": _any(
