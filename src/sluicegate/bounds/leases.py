@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "DENIALS_DROPPED_AT_ONCE",
+    "DENIAL_MARKS",
     "LEASED_KEEP_US",
     "LEASES_PER_COUNTER_MAX",
     "LEASE_DRIFT_PPM_MAX",
@@ -51,3 +53,11 @@ LEASE_SPENDS_MAX: Final = 100_000
 
 # How long a counter that was leased is kept when nobody uses it. One that is gone has to be taken for lost, and starts empty.
 LEASED_KEEP_US: Final = 86_400 * 1_000_000
+
+# Deny cache: places at which is noted when a counter was last forgotten, a power of two. Counters that share one are forgotten together, and
+# each costs one more question: with 1,000 refunds a second a counter is asked for once more in 16 seconds. 128 KiB.
+DENIAL_MARKS: Final = 16_384
+
+# Deny cache: counters that leave the table when one comes, at most. More than one, so that those that have ended get fewer in time; few, so
+# that nobody waits for it.
+DENIALS_DROPPED_AT_ONCE: Final = 4

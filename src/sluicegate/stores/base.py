@@ -6,7 +6,7 @@ charges all of them or none. It knows specs and keys, never rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from sluicegate.algorithms.leasing import HOLDER_CHARS, LOST, LeaseAsk, Leased, LeaseGrant, LeaseTerms, check_ask
@@ -24,10 +24,12 @@ __all__ = [
     "Counter",
     "Done",
     "FleetStore",
+    "Heard",
     "HitStore",
     "Hitter",
     "LeaseItem",
     "LeaseStore",
+    "NewsStore",
     "Receipt",
     "Request",
     "ServerHealth",
@@ -265,6 +267,37 @@ class BulkStore(Protocol):
         """``decide_singles`` of one cost for whole keys of one counter (neither shadow nor ``denied_counts``), as briefs.
 
         None where the store has no such form for this spec, with nothing changed.
+        """
+        ...
+
+
+Heard: TypeAlias = Callable[[Sequence[int] | None], None]
+"""Gets the names of counters that may pass again; None: any may. Called from a thread of the store, one call at a time; it must not raise."""
+
+
+@runtime_checkable
+class NewsStore(Protocol):
+    """An optional ability: processes that share a store tell each other which counters may pass again, sooner than was said before.
+
+    News may be lost, come twice or late, and may say too much; nothing may depend on it but how soon something is asked for again. The store
+    tells of what it is asked to give back itself (``refund``, ``grant``, ``reset``), by whichever process; it tells this process too.
+    """
+
+    def news_name(self, key: str) -> int:
+        """The number of a counter (``prefix + subject``) in news, 64 bits: the same in all processes, while the secret of the keys is the same.
+
+        The store must have decided something before.
+        """
+        ...
+
+    def publish(self, keys: Iterable[str]) -> None:
+        """Tell the others that these counters may pass now. Returns at once, never raises, and may be in vain."""
+        ...
+
+    def subscribe(self, heard: Heard) -> Callable[[], None]:
+        """Have ``heard`` called with news from now on, until the function that is returned is called, or the store is closed.
+
+        It is called with None whenever something may have been missed: when the subscription begins, and each time after it was cut.
         """
         ...
 
