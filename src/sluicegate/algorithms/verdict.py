@@ -7,7 +7,18 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["ALLOWED", "DENIED", "NEVER_FITS", "Brief", "Outcome", "Verdict", "new_verdict"]
+__all__ = [
+    "ALLOWED",
+    "DENIED",
+    "NEVER_FITS",
+    "NOT_ASKED",
+    "Brief",
+    "LocalVerdict",
+    "Outcome",
+    "Verdict",
+    "new_local_verdict",
+    "new_verdict",
+]
 
 
 class Outcome(StrEnum):
@@ -39,6 +50,15 @@ class Verdict(NamedTuple):
     delay_us: int = 0
 
 
+class LocalVerdict(Verdict):
+    """A verdict of a process that did not ask the store, of a counter that the store keeps: on the safe side, and no exact number.
+
+    ``remaining`` is what certainly passes, ``retry_after_us`` no shorter than the store would say when it was asked last.
+    """
+
+    __slots__ = ()
+
+
 # A verdict is made for every counter of every described decision. Named tuples are made by a Python function and enum members
 # are found through their class, each of which costs as much as the arithmetic; these cost next to nothing.
 
@@ -48,6 +68,14 @@ NEVER_FITS: Final = Outcome.NEVER_FITS
 
 new_verdict: Final[Callable[[tuple[Outcome, int, int | None, int, int]], Verdict]] = partial(tuple.__new__, Verdict)
 """A Verdict of all its five fields, in order."""
+
+new_local_verdict: Final[Callable[[tuple[Outcome, int, int | None, int, int]], LocalVerdict]] = partial(
+    tuple.__new__, LocalVerdict
+)
+"""A LocalVerdict of all its five fields, in order."""
+
+NOT_ASKED: Final = Verdict(Outcome.UNDECIDED, 0, 0, 0)
+"""Of a counter that nobody looked at, because the request was refused before: no wait, so it refuses nobody."""
 
 
 Brief: TypeAlias = tuple[bool, int, int | None]

@@ -24,7 +24,7 @@ from sluicegate.limiter.live import Live
 from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
-from sluicegate.stores.answer import StateAnswer
+from sluicegate.stores.answer import single_of
 from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Request
 from sluicegate.stores.keys import counter_prefix
 
@@ -34,7 +34,7 @@ OnDecision: TypeAlias = Callable[[Decision], None]
 """What is called with the decision, once."""
 
 OnSingle: TypeAlias = Callable[[bool, State | None, int, bool], None]
-"""What is called, once, with (admitted, state, now_us, degraded): see ``Singles``. Where degraded, the state is a Verdict."""
+"""What is called, once, with (admitted, state, now_us, degraded): see ``Singles``, also for what a Verdict in the place of the state means."""
 
 _LOOK = Counter("look", TokenBucket(1, 1, US_PER_S), counter_prefix("look", "look", "token_bucket", "-"))
 """What is looked at to see whether the store decides; it is never charged, so there is no such key."""
@@ -310,7 +310,7 @@ class AsyncCalls(Calls):
                 self.stats.allowed += 1
             else:
                 self._count_singles((charge,), ((False, None),))
-            done(answer.admitted, _state_of(answer), answer.now_us, False)
+            done(answer.admitted, single_of(answer)[1], answer.now_us, False)
         except Exception as error:  # noqa: BLE001 -- as above
             _report(error)
 
@@ -336,12 +336,6 @@ def _land(waiter: asyncio.Future[Answer | StoreError], answer: Answer | StoreErr
     """Tell a coroutine, unless it was cancelled and nobody hears of it."""
     if not waiter.done():
         waiter.set_result(answer)
-
-
-def _state_of(answer: Answer) -> State | None:
-    """The state behind an answer to a request of one charge, which every store gives as a StateAnswer."""
-    assert isinstance(answer, StateAnswer)
-    return answer.states[0][1]
 
 
 def _report(error: Exception) -> None:

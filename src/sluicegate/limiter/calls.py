@@ -17,7 +17,7 @@ from sluicegate.limiter.live import Live
 from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
-from sluicegate.stores.answer import StateAnswer
+from sluicegate.stores.answer import StateAnswer, ToldAnswer, single_of
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
 
 __all__ = ["Calls", "Singles", "as_made", "decisions_of", "id_of", "verdict_of"]
@@ -26,7 +26,8 @@ __all__ = ["Calls", "Singles", "as_made", "decisions_of", "id_of", "verdict_of"]
 class Singles(NamedTuple):
     """Answers to a batch of single charges, to be described with ``verdict_of``.
 
-    ``degraded``: some of them were decided without the store; in those a Verdict stands in the place of the state.
+    ``degraded``: some of them were decided by failure policies; in those a Verdict stands in the place of the state. A LocalVerdict there
+    is no degraded one: this process knew what the store would say.
     """
 
     now_us: int
@@ -35,9 +36,9 @@ class Singles(NamedTuple):
 
 
 def verdict_of(charge: Charge, single: Single, now_us: int) -> Verdict:
-    """The description of a single: of the store's from its state; a fallback's comes with it."""
+    """The description of a single: of the store's from its state; that of this process comes with it."""
     admitted, state = single
-    return state if type(state) is Verdict else charge[0].spec.verdict(state, now_us, charge[2], admitted)
+    return state if isinstance(state, Verdict) else charge[0].spec.verdict(state, now_us, charge[2], admitted)
 
 
 class Calls(Core):
@@ -273,11 +274,11 @@ class Calls(Core):
         singles: list[Single] = []
         for charge, held, place in zip(charges, asked.held, asked.places, strict=True):
             answer = answers[place] if place is not None else None
-            if isinstance(answer, StateAnswer):
-                self._returned(held, admitted=answer.admitted, later=later)
+            if answer is not None and not isinstance(answer, StoreError):
+                self._returned(held, answer, later=later)
                 now_us = answer.now_us
                 if held is None or held.refusal is None:
-                    singles.append((answer.admitted, answer.states[0][1]))
+                    singles.append(single_of(answer))
                     continue
             degraded += 1
             if isinstance(answer, StoreError):
@@ -325,6 +326,9 @@ def decisions_of(charges: Sequence[Charge], answers: Singles) -> list[Decision]:
         if type(state) is Verdict:
             how = {OPEN_VERDICT: OPEN, CLOSED_VERDICT: CLOSED}.get(state, LOCAL)
             decisions.append(Decision(admitted, plan, FallbackAnswer(admitted, now_us, (state,), (how,)), True))
+            continue
+        if isinstance(state, Verdict):
+            decisions.append(Decision(admitted, plan, ToldAnswer(admitted, now_us, request, (state,))))
             continue
         notes = None if admitted else ((charge[2], False),)
         answer = StateAnswer(admitted, now_us, request, ((0, state),), notes, admitted, admitted)

@@ -21,7 +21,6 @@ from sluicegate.limiter.receipts import Receipts
 from sluicegate.limiter.stats import LimiterStats
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.model import Penalty, RuleSet
-from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, AsyncStore, BulkStore, Receipt, Request, Store
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.urls import open_store
@@ -140,19 +139,24 @@ class Core(Locked):
             else:
                 self._count(decision)
             return decision
-        self._returned(held, admitted=answer.admitted, peek=peek, later=later)
+        self._returned(held, answer, peek=peek, later=later)
         if held is not None and held.refusal is not None:
             return self._refused_here(plan, held.refusal, peek=peek)
         return self._concluded(live, plan, answer, held, peek=peek, receipt=receipt)
 
-    def _returned(self, held: Held | None, *, admitted: bool, peek: bool = False, later: bool = False) -> None:
-        """The store has answered: what that means for an outage."""
-        if self._outage.active:
+    def _returned(self, held: Held | None, answer: Answer, *, peek: bool = False, later: bool = False) -> None:
+        """There is an answer: what that means for an outage."""
+        if answer.asked and self._outage.active:
             self._outage.answered()
         if held is None:
             return
         self.stats.handovers += not peek and held.refusal is None
-        debts = self._fallback.handover.end(held, admitted=admitted, peek=peek)
+        if not answer.asked:
+            # Nothing is known of the store, so nothing is settled.
+            if not answer.admitted:
+                self._fallback.handover.undo(held)
+            return
+        debts = self._fallback.handover.end(held, admitted=answer.admitted, peek=peek)
         if debts:
             self.stats.settled += len(debts)
             self._pay(debts, later=later)
@@ -261,13 +265,13 @@ class Core(Locked):
         if decision.allowed:
             return
         penalties = self._live.engine.penalties
-        if penalties and isinstance(decision.answer, StateAnswer):
+        if penalties and decision.answer is not None:
             self._penalize(decision.answer, penalties)
 
-    def _penalize(self, answer: StateAnswer, penalties: Mapping[str, tuple[str, Penalty]]) -> None:
+    def _penalize(self, answer: Answer, penalties: Mapping[str, tuple[str, Penalty]]) -> None:
         """Tell of the refusals by rules with a penalty, once for each rule.
 
-        Only what the store has said counts: a share of a limit, which decides without it, is less than the client may use.
+        Only what the store has said, now or before, counts: a share of a limit, which decides without it, is less than the client may use.
         """
         told: set[str] = set()
         for counter, subject, _ in answer.refused():

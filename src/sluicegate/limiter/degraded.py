@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, Outcome, Verdict
 from sluicegate.bounds import STORE_RETRY_US
-from sluicegate.stores.base import Receipt
+from sluicegate.stores.base import Charge, Receipt
 
 __all__ = [
     "CLOSED",
@@ -50,6 +50,8 @@ class FallbackAnswer(msgspec.Struct, frozen=True, gc=False):
     reached: tuple[Receipt, ...] = ()
     charged: tuple[Receipt, ...] = ()
 
+    asked: ClassVar[bool] = False
+
     @property
     def unanimous(self) -> bool:
         """No rule refused, shadow ones included; an undecided open rule counts as passed."""
@@ -58,6 +60,10 @@ class FallbackAnswer(msgspec.Struct, frozen=True, gc=False):
     def verdicts(self) -> tuple[Verdict, ...]:
         """One verdict per charge, in order."""
         return self.known
+
+    def refused(self) -> list[Charge]:
+        """None: a part of a limit, which decides without the store, is less than the client may use."""
+        return []
 
     def receipts(self) -> tuple[Receipt, ...]:
         """The charges made, wherever they were."""

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from sluicegate.algorithms.verdict import DENIED, NEVER_FITS, Outcome
 from sluicegate.bounds import REFUSAL_COUNTS_MAX
 from sluicegate.limiter.decision import Decision
-from sluicegate.limiter.degraded import CLOSED, LOCAL, OPEN, STICKY
+from sluicegate.limiter.degraded import CLOSED, LOCAL, OPEN, STICKY, FallbackAnswer
 from sluicegate.limiter.listed import Listed
 from sluicegate.limiter.offenders import Offenders
 from sluicegate.rules.feed import RuleCounts
-from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Charge
 
 __all__ = ["LimiterStats"]
@@ -106,7 +105,7 @@ class LimiterStats:
                     return
                 if answer.unanimous:
                     return
-        if isinstance(answer, StateAnswer) and not unidentified:
+        if answer is not None and not unidentified and type(answer) is not FallbackAnswer:
             self._count_charges(answer.refused())
             return
         summary = decision.summary

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 
 from sluicegate.algorithms.spec import State
-from sluicegate.algorithms.verdict import Verdict
-from sluicegate.stores.base import Charge, Receipt, Request
+from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, Verdict
+from sluicegate.stores.base import Answer, Charge, Receipt, Request, Single
 
-__all__ = ["StateAnswer"]
+__all__ = ["StateAnswer", "ToldAnswer", "single_of"]
 
 
 class StateAnswer(msgspec.Struct, frozen=True, gc=False):
@@ -29,6 +30,8 @@ class StateAnswer(msgspec.Struct, frozen=True, gc=False):
     notes: Sequence[tuple[int, bool]] | None = None
     charged: bool = True
     unanimous: bool = True
+
+    asked: ClassVar[bool] = True
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """One verdict per charge, in order."""
@@ -71,3 +74,46 @@ class StateAnswer(msgspec.Struct, frozen=True, gc=False):
             for i, (counter, subject, cost) in enumerate(self.request)
             if notes is None or notes[i][1]
         )
+
+
+class ToldAnswer(msgspec.Struct, frozen=True, gc=False):
+    """What this process decided without asking the store: a refusal that was known before, or a charge of tokens it held.
+
+    ``known``: one verdict per charge, NOT_ASKED where nobody looked. ``made``: receipts of what was charged.
+    """
+
+    admitted: bool
+    now_us: int
+    request: Request
+    known: tuple[Verdict, ...]
+    made: tuple[Receipt, ...] = ()
+
+    asked: ClassVar[bool] = False
+
+    @property
+    def unanimous(self) -> bool:
+        """Every charge passed, shadow ones included."""
+        return all([verdict.outcome is ALLOWED for verdict in self.known])
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """One verdict per charge, in order."""
+        return self.known
+
+    def refused(self) -> list[Charge]:
+        """The charges that are known to be refused, shadow ones included."""
+        return [
+            charge
+            for charge, verdict in zip(self.request, self.known, strict=True)
+            if verdict.outcome is DENIED or verdict.outcome is NEVER_FITS
+        ]
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        """One receipt per charge that was made."""
+        return self.made
+
+
+def single_of(answer: Answer) -> Single:
+    """An answer to a request of one charge in its lean form."""
+    if type(answer) is StateAnswer:
+        return answer.admitted, answer.states[0][1]
+    return answer.admitted, answer.verdicts()[0]

@@ -73,7 +73,10 @@ class Receipt(NamedTuple):
 
 
 Single: TypeAlias = tuple[bool, State | None]
-"""(admitted, the counter's state after the decision): what ``spec.verdict`` needs to describe one charge."""
+"""(admitted, the counter's state after the decision): what ``spec.verdict`` needs to describe one charge.
+
+Where this process decided without the store, a LocalVerdict stands in the place of the state.
+"""
 
 
 class Answer(Protocol):
@@ -92,8 +95,20 @@ class Answer(Protocol):
         """Every charge passed, shadow ones included."""
         ...
 
+    @property
+    def asked(self) -> bool:
+        """The store said this, or a part of it. False: this process did alone, which says nothing of how the store is."""
+        ...
+
     def verdicts(self) -> tuple[Verdict, ...]:
         """One verdict per charge, in order. May be computed on the first call; never changes."""
+        ...
+
+    def refused(self) -> list[Charge]:
+        """The charges that did not pass, shadow ones included, in order: what can be counted without describing anything.
+
+        Those that nobody was asked about are not among them, nor those that a failure policy decided.
+        """
         ...
 
     def receipts(self) -> tuple[Receipt, ...]:

@@ -65,7 +65,7 @@ def single_of(check: PlainCheck, single: Single, now_us: int, *, degraded: bool)
     """The numbers of one check's answer, and its JSON text."""
     policy, _, cost = check
     admitted, state = single
-    if type(state) is Verdict:
+    if isinstance(state, Verdict):
         _, remaining, retry_us, reset_us, delay_us = state
     else:
         _, remaining, retry_us, reset_us, delay_us = policy.counter.spec.verdict(state, now_us, cost, admitted)
@@ -75,7 +75,7 @@ def single_of(check: PlainCheck, single: Single, now_us: int, *, degraded: bool)
 
 
 def texts_of(checks: Sequence[PlainCheck], answers: Singles) -> list[str]:
-    """The JSON text of each answer, its status included. Those that a fallback decided are marked as degraded."""
+    """The JSON text of each answer, its status included. Those that a fallback decided, whose verdicts are plain ones, are marked as degraded."""
     now_us, singles, degraded = answers
     texts: list[str] = []
     for check, single in zip(checks, singles, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from sluicegate.algorithms.verdict import Verdict
 from sluicegate.errors import PartlyReached, StoreError
@@ -37,6 +38,8 @@ class ComposedAnswer:
 
     __slots__ = ("_count", "_parts", "admitted", "now_us", "unanimous")
 
+    asked: ClassVar[bool] = True
+
     def __init__(self, parts: Sequence[tuple[Sequence[int], StateAnswer]]) -> None:
         self._parts = parts
         self._count = sum(len(places) for places, _ in parts)
@@ -51,6 +54,18 @@ class ComposedAnswer:
             shown = answer.verdicts() if self.admitted or not answer.admitted else _without_charges(answer)
             found.update(zip(places, shown, strict=True))
         return tuple([found[place] for place in range(self._count)])
+
+    def refused(self) -> list[Charge]:
+        """The charges that did not pass, shadow ones included, in the order of the request."""
+        found = [
+            (place, charge)
+            for places, answer in self._parts
+            if answer.notes is not None
+            for place, charge, (_, passes) in zip(places, answer.request, answer.notes, strict=True)
+            if not passes
+        ]
+        found.sort(key=lambda item: item[0])
+        return [charge for _, charge in found]
 
     def receipts(self) -> tuple[Receipt, ...]:
         """One receipt per charge that was made, in the order of the request, each with its own server's time."""
