@@ -6,18 +6,31 @@ from typing import Final
 
 __all__ = [
     "DENIALS_DROPPED_AT_ONCE",
+    "DENIALS_MAX",
     "DENIAL_MARKS",
+    "EXACT_BELOW_MAX",
+    "HOT_PER_S_MAX",
     "LEASED_KEEP_US",
+    "LEASES_IN_PROCESS_MAX",
     "LEASES_PER_COUNTER_MAX",
+    "LEASE_BEGIN_REQUESTS",
     "LEASE_DRIFT_PPM_MAX",
     "LEASE_DRIFT_PPM_MIN",
+    "LEASE_GAP_US_MAX",
     "LEASE_HOLD_US_MAX",
+    "LEASE_HORIZON_US_MAX",
+    "LEASE_HORIZON_US_MIN",
     "LEASE_ITEMS_MAX",
+    "LEASE_LIVES_MAX",
+    "LEASE_LOG_HOLDS_MIN",
     "LEASE_REPORTS_MAX",
     "LEASE_SERIAL_MAX",
     "LEASE_SPENDS_MAX",
+    "LEASE_STEP_ITEMS_MAX",
     "LEASE_TTL_US_MAX",
     "LEASE_TTL_US_MIN",
+    "TRUST_US_MAX",
+    "TRUST_US_MIN",
 ]
 
 # Shortest lease: below this the time on the way to the store eats what was granted.
@@ -61,3 +74,44 @@ DENIAL_MARKS: Final = 16_384
 # Deny cache: counters that leave the table when one comes, at most. More than one, so that those that have ended get fewer in time; few, so
 # that nobody waits for it.
 DENIALS_DROPPED_AT_ONCE: Final = 4
+
+# The longest look ahead for which tokens are taken, half of the longest lease: what is taken for longer is stranded where load moves.
+LEASE_HORIZON_US_MAX: Final = 2_500_000
+
+# The shortest: a quarter of it is the pace of asking, and below 2 ms the way to the store is longer.
+LEASE_HORIZON_US_MIN: Final = 8_000
+
+# Counters that one process leases at one time. Each is about 1.5 KB in the process, and some 50 bytes in the store.
+LEASES_IN_PROCESS_MAX: Final = 1_000_000
+
+# Counters in one step of a process. What is due beyond them is sent in the next, which follows at once, so that no call takes long.
+LEASE_STEP_ITEMS_MAX: Final = 512
+
+# Requests of a counter within one horizon before the first tokens are taken in advance: an ask and a return cost two calls, so
+# a counter that is asked for now and then is cheaper without.
+LEASE_BEGIN_REQUESTS: Final = 4
+
+# The longest pause between two asks that brought nothing. A token that comes back is noticed after it at the latest.
+LEASE_GAP_US_MAX: Final = 1_000_000
+
+# A log counts a token at the end of its lease, so each is gone for one window and one hold. Logs of fewer holds are decided exactly:
+# at twenty a log admits at most a twentieth less.
+LEASE_LOG_HOLDS_MIN: Final = 20
+
+# Lives of servers that a process remembers, to know for how long it has seen them: more than the masters of a large cluster.
+LEASE_LIVES_MAX: Final = 1_024
+
+# Below so many tokens per process a counter may be wished exact; above that, leases always serve.
+EXACT_BELOW_MAX: Final = 1_000_000
+
+# Refusals that one process remembers, about 250 bytes each.
+DENIALS_MAX: Final = 10_000_000
+
+# A refusal is trusted at least so long, or it would not be worth a look.
+TRUST_US_MIN: Final = 1_000
+
+# And at most so long without asking again: what is wrong because news was lost is wrong for as long.
+TRUST_US_MAX: Final = 10_000_000
+
+# Calls per second of one counter at which it counts as hot, at most.
+HOT_PER_S_MAX: Final = 1_000_000
