@@ -16,6 +16,7 @@ from sluicegate.doors.http.authz import DENY_STATUSES
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
 from sluicegate.errors import ConfigurationError
+from sluicegate.stores.near.settings import NearSettings
 
 __all__ = ["Settings", "default_store", "is_embedded"]
 
@@ -39,6 +40,7 @@ class Settings:
 
     ``nodes``: the least number of processes that are assumed to share the limits; each divides by as many at least while the store
     is down.
+    ``near``: what is answered without asking the store, where processes share it; None: nothing.
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
     ``feed``: the rules service whose rules are served; ``rules`` is then what to begin with where it gives none, and not watched, and None: nothing.
     ``gateway``, ``api``, ``health``, ``grpc``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
@@ -60,6 +62,7 @@ class Settings:
     """Its URL may hold a password; ``store_watch.address_of`` is what may be shown."""
     workers: int = 1
     nodes: int = 1
+    near: NearSettings | None = field(default_factory=NearSettings)
     data: Path = Path(".sluicegate")
     gateway: Address | None = None
     api: Address | None = None

@@ -15,6 +15,7 @@ from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.run import run
 from sluicegate.app.settings import Settings, default_store
 from sluicegate.cli.feed import feed_of, feed_options
+from sluicegate.cli.near import near_of, near_options
 from sluicegate.cli.options import AddressType, DurationType, ListenerType, config_option, flag, option
 from sluicegate.cli.tls import general_tls_options, listener_tls_option, tls_of
 from sluicegate.doors.gateway.settings import Settings as Proxying
@@ -162,6 +163,7 @@ def _common_options() -> Callable[[Function], Function]:
             default="auto",
             help="Lines on standard error; auto is plain on a terminal, else json.",
         ),
+        *near_options(),
         *feed_options(),
     )
 
@@ -326,6 +328,7 @@ def _settings(
         store=default_store(values["workers"]) if values["store"] is None else values["store"],
         workers=values["workers"],
         nodes=values["nodes"],
+        near=near_of(values),
         data=values["data"],
         gateway=values.get("gateway"),
         api=values.get("api"),

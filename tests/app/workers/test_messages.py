@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.algorithms.leasing import LeaseTerms
 from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.settings import Settings
@@ -27,12 +28,14 @@ from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
 from sluicegate.errors import InternalError
+from sluicegate.stores.near.settings import NearSettings
 
 SETTINGS = Settings(
     rules=Path("/etc/rüles.yaml"),
     store="redis://:p%40ss@host/1?timeout_ms=5",
     workers=4,
     nodes=9,
+    near=NearSettings(terms=LeaseTerms(ttl_us=40_000), horizon_us=10_000, denials_max=3),
     data=Path("elsewhere"),
     gateway=Address("::1", 8080),
     api=Address(path="/run/api.sock"),

@@ -1,0 +1,102 @@
+"""The flags of what a server answers without asking its store: leases and the deny cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from sluicegate.algorithms.leasing import LeaseTerms
+from sluicegate.cli.options import DurationType, option
+from sluicegate.clock import US_PER_S
+from sluicegate.errors import ConfigurationError
+from sluicegate.stores.near.settings import NearSettings
+
+__all__ = ["near_of", "near_options"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_DURATION: Final = DurationType()
+_DEFAULTS: Final = NearSettings()
+
+_TERMS: Final[tuple[tuple[str, str, str], ...]] = (
+    (
+        "lease-ttl",
+        "ttl_us",
+        "How long a lease lasts; the same on all machines. What a process held that was killed is lost for so long.",
+    ),
+    (
+        "lease-drift-ppm",
+        "drift_ppm",
+        "By how many millionths any clock may run fast or slow; the same on all machines.",
+    ),
+)
+_NUMBERS: Final[tuple[tuple[str, str, str], ...]] = (
+    ("lease-horizon", "horizon_us", "For how long ahead tokens are taken, at most half of --lease-ttl."),
+    ("lease-exact-below", "exact_below", "Counters of fewer tokens per process are decided by the store."),
+    ("leases-max", "leases_max", "Counters that one process leases at once."),
+    ("deny-cache-max", "denials_max", "Refusals that one process remembers at once."),
+    ("deny-cache-trust", "trust_us", "For how long a refusal is repeated without asking the store again."),
+    (
+        "hot-per-s",
+        "hot_per_s",
+        "Store calls a second from which on a counter is hot, and leased or split if it may be.",
+    ),
+    ("cold-per-s", "cold_per_s", "Checks a second below which a hot counter may be cold again."),
+    ("cold-after", "cold_us", "For how long it must have been so."),
+)
+"""(flag, field, what --help says). A field in microseconds is a duration on the command line."""
+
+
+def near_options() -> tuple[Callable[[Function], Function], ...]:
+    """All of them."""
+    return (
+        option(
+            "leases/--no-leases",
+            default=True,
+            help="Decide shared and hot counters in the process, from tokens taken of the store in advance.",
+        ),
+        option(
+            "deny-cache/--no-deny-cache",
+            default=True,
+            help="Refuse in the process what the store has just refused, for as long as it said.",
+        ),
+        *(_numbered(name, getattr(_DEFAULTS.terms, field), field, text) for name, field, text in _TERMS),
+        *(_numbered(name, getattr(_DEFAULTS, field), field, text) for name, field, text in _NUMBERS),
+    )
+
+
+def near_of(values: Mapping[str, Any]) -> NearSettings | None:
+    """What the flags say; None where every check is to ask the store. Raises ConfigurationError, naming the flag."""
+    if not values["leases"] and not values["deny_cache"]:
+        return None
+    terms = _made(LeaseTerms, _TERMS, values, {})
+    switched: dict[str, Any] = {"terms": terms}
+    if not values["leases"]:
+        switched["leases_max"] = 0
+    if not values["deny_cache"]:
+        switched["denials_max"] = 0
+    return _made(NearSettings, _NUMBERS, values, switched)
+
+
+def _numbered(name: str, default: int, field: str, help: str) -> Callable[[Any], Any]:  # noqa: A002
+    if not field.endswith("_us"):
+        return option(name, type=int, default=default, help=help)
+    seconds = default / US_PER_S
+    text = f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1_000:g}ms"
+    return option(name, type=_DURATION, default=text, help=help)
+
+
+def _made(
+    kind: Callable[..., Any], table: tuple[tuple[str, str, str], ...], values: Mapping[str, Any], more: Any
+) -> Any:
+    fields = {}
+    for name, field, _ in table:
+        value = values[name.replace("-", "_")]
+        fields[field] = round(value * US_PER_S) if field.endswith("_us") else value
+    try:
+        return kind(**{**fields, **more})
+    except ValueError as error:
+        # A number is named by its field; who starts a server knows the flag.
+        field = str(error).partition(":")[0].partition(" ")[0]
+        flag = next((name for name, of, _ in table if of == field), None)
+        raise ConfigurationError(f"--{flag}: {error}" if flag else str(error)) from error
