@@ -53,6 +53,13 @@ STATS: dict[str, tuple[str, str]] = {
     "refreshes": ("refreshes", "Maps of a cluster that were asked for"),
     "undone": ("undone", "Charges given back because another server refused the request or failed"),
     "undo_lost": ("undo_lost", "Those that could not be given back, so that the client lost them"),
+    "news_sent": ("news_sent", "Messages to other processes that name counters which may pass again"),
+    "news_heard": ("news_heard", "Such messages heard"),
+    "news_ignored": ("news_ignored", "Messages on the channel of news that are none of this program"),
+    "news_failed": (
+        "news_failed",
+        "Times news could not be sent, or the connection that hears them not be had, or was cut",
+    ),
 }
 """Name of a store's count -> name of its metric, and what it says."""
 

@@ -23,6 +23,16 @@ __all__ = [
     "REDIS_KEY_SECRET_BYTES_MAX",
     "REDIS_KEY_SECRET_BYTES_MIN",
     "REDIS_LATE_LOOP_DIVISOR",
+    "REDIS_NEWS_BYTES_MAX",
+    "REDIS_NEWS_FLUSH_MS",
+    "REDIS_NEWS_FORBIDDEN_US",
+    "REDIS_NEWS_LIFE_US",
+    "REDIS_NEWS_NAMES_MAX",
+    "REDIS_NEWS_PAUSE_MAX_US",
+    "REDIS_NEWS_PAUSE_MIN_US",
+    "REDIS_NEWS_PENDING_MAX",
+    "REDIS_NEWS_RETRY_FIRST_US",
+    "REDIS_NEWS_RETRY_MAX_US",
     "REDIS_NODES_MEMORY_US",
     "REDIS_PREPARE_PAUSE_US",
     "REDIS_PROBE_MS",
@@ -162,3 +172,32 @@ FLEET_NODES_MAX: Final = 100_000
 # Redis store: bytes of a key secret. 16 random bytes are enough; more than 1,024 is another file's content.
 REDIS_KEY_SECRET_BYTES_MIN: Final = 16
 REDIS_KEY_SECRET_BYTES_MAX: Final = 1_024
+
+# Redis store, news: counters named in one message, and those that wait to be told; beyond that a message says that any counter may pass, which
+# costs each process one more question for every counter that it refuses. 1,024 are 8 KiB. A process that gives back 200,000 times a second
+# reaches the second.
+REDIS_NEWS_NAMES_MAX: Final = 1_024
+REDIS_NEWS_PENDING_MAX: Final = 10_240
+
+# Redis store, news: microseconds between two messages of one process: one for each process there is, within these. All hear them: with 100 processes
+# that all give back all the time, each hears 2,000 a second. The first after a pause is sent at once.
+REDIS_NEWS_PAUSE_MIN_US: Final = 10_000
+REDIS_NEWS_PAUSE_MAX_US: Final = 50_000
+
+# Redis store, news: bytes of a message that are read before the connection is given up: eight times what this program sends. Anybody who may publish
+# on the channel could fill a process's memory otherwise.
+REDIS_NEWS_BYTES_MAX: Final = 65_536 + 1_024
+
+# Redis store, news: microseconds without a word after which a server is asked for a sign of life; after twice as many the connection is given up.
+REDIS_NEWS_LIFE_US: Final = 5_000_000
+
+# Redis store, news: the first and the longest pause before another attempt to connect; each is cut by up to a half at random. Meanwhile
+# refusals are trusted for a second.
+REDIS_NEWS_RETRY_FIRST_US: Final = 25_000
+REDIS_NEWS_RETRY_MAX_US: Final = 1_000_000
+
+# Redis store, news: microseconds until a server that forbids them is asked again: rights are changed by operators.
+REDIS_NEWS_FORBIDDEN_US: Final = 60_000_000
+
+# Redis store, news: milliseconds for which closing a store waits for news to be sent, so that a program that resets a counter and ends is heard.
+REDIS_NEWS_FLUSH_MS: Final = 100

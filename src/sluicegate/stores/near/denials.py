@@ -2,7 +2,8 @@
 
 It says no or nothing, never yes. A refusal that the store answered with "wait w" stays one for as long, because use only grows between: no
 counter that refuses a cost passes it, or a higher one, before w is over, whoever else asks, unless somebody gives something back. Who does that
-says so: ``forget`` here, ``heard`` in every other process.
+says so: ``forget`` here, ``heard`` in every other process. What was refused under one quota says nothing of another: where a client's requests have
+different tiers, each is asked about.
 
 The store answers with a duration, so no clock is compared with another. Here it is counted from the moment at which the question was *sent*,
 and shortened by how wrong both clocks may run, so it ends here before it ends there. Whatever is not heard of (news that was lost, a store that
@@ -18,14 +19,16 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from sluicegate.algorithms.leasing import LeaseTerms
+from sluicegate.algorithms.spec import Spec
 from sluicegate.bounds import DENIAL_MARKS, DENIALS_DROPPED_AT_ONCE
 
 __all__ = ["Denials"]
 
 _MASK: Final = DENIAL_MARKS - 1
 
-_Entry: TypeAlias = tuple[int, int, int, int, int]
-"""(the least cost that was refused, when trust in it ends, when the cost passes at the earliest, the mark's place, the epoch of the question)."""
+_Entry: TypeAlias = tuple[int, int, int, int, int, Spec]
+"""(the least cost that was refused, when trust in it ends, when the cost passes at the earliest, the mark's place, the epoch of the question, by which
+numbers)."""
 
 
 class Denials:
@@ -60,26 +63,26 @@ class Denials:
         """The counters held, ended ones that have not left yet included."""
         return len(self._entries)
 
-    def refuses(self, key: str, cost: int, now_us: int) -> int | None:
-        """Microseconds (>= 1) until ``cost`` passes if nobody else asks; None: not known to be refused.
+    def refuses(self, key: str, spec: Spec, cost: int, now_us: int) -> int | None:
+        """Microseconds (>= 1) until ``cost`` passes by these numbers if nobody else asks; None: not known to be refused.
 
         Where it answers, the store would refuse, as far as its news was heard.
         """
         entry = self._get(key)
         if entry is None:
             return None
-        least, ends_us, ready_us, place, epoch = entry
-        if now_us < ends_us and cost >= least and self._marks[place] <= epoch:
+        least, ends_us, ready_us, place, epoch, known = entry
+        if now_us < ends_us and cost >= least and self._marks[place] <= epoch and (spec is known or spec == known):
             return ready_us - now_us
         return None
 
     def learn(
-        self, key: str, cost: int, retry_after_us: int, sent_us: int, epoch: int, came_us: int | None = None
+        self, key: str, spec: Spec, cost: int, retry_after_us: int, sent_us: int, epoch: int, came_us: int
     ) -> None:
-        """A store's refusal of ``cost``: it would pass after ``retry_after_us``, if nobody else asked.
+        """A store's refusal of ``cost``: it would pass after ``retry_after_us`` (>= 1), if nobody else asked.
 
         ``sent_us``, ``epoch``: the steady time and ``self.epoch`` before the question was sent. Nothing is learned where this counter may have
-        been forgotten since. ``came_us``: when the answer came, None for ``sent_us``; a client is told to wait from then on.
+        been forgotten since. ``came_us``: when the answer came; a client is told to wait from then on.
         Not for counters that count what they refuse (``denied_counts``), whose waits get longer with every question.
         """
         place = self._name_of(key) & _MASK
@@ -87,15 +90,12 @@ class Denials:
             return
         entries = self._entries
         ends_us = sent_us + min(self._terms.usable_us(retry_after_us), self._trust_us)
-        ready_us = (sent_us if came_us is None else came_us) + retry_after_us
+        entry = (cost, ends_us, came_us + retry_after_us, place, epoch, spec)
         known = entries.pop(key, None)
-        if known is not None and known[0] <= cost and sent_us < known[1] and self._marks[place] <= known[4]:
-            # Both are true. The lower cost is the one to keep, because it stands for more requests; of one cost, what lasts longer.
-            if known[0] < cost or known[1] > ends_us:
-                entries[key] = known
-                return
+        if known is not None and self._marks[place] <= known[4] and known[5] == spec:
+            entry = _better(known, entry, sent_us)
         self._make_room(sent_us)
-        entries[key] = (cost, ends_us, ready_us, place, epoch)
+        entries[key] = entry
         self.active = True
 
     def forget(self, keys: Iterable[str] | None) -> None:
@@ -136,3 +136,10 @@ class Denials:
             if entries[key][1] > now_us and len(entries) < self._most:
                 return
             del entries[key]
+
+
+def _better(known: _Entry, entry: _Entry, now_us: int) -> _Entry:
+    """Which of two refusals of one counter to keep, where both are true: that of the lower cost, which stands for more requests; else the longer."""
+    if known[1] <= now_us or entry[0] < known[0]:
+        return entry
+    return entry if entry[0] == known[0] and entry[1] >= known[1] else known

@@ -12,6 +12,7 @@ from sluicegate.stores.redis.beats import Beats
 from sluicegate.stores.redis.errand import Errand
 from sluicegate.stores.redis.faults import OF_THE_SERVER, ServerFault, fault_of
 from sluicegate.stores.redis.link import Link, ReplyError, packed
+from sluicegate.stores.redis.news import News
 from sluicegate.stores.redis.node import Node, Surroundings
 from sluicegate.stores.redis.packing import Packing
 from sluicegate.stores.redis.riders import NEVER_US, Rider, Riders, Words
@@ -52,6 +53,7 @@ class Core:
         surroundings = Surroundings(self.clock, Random(), self.stats, self._greet, self.riders.hurry)  # noqa: S311
         self.router, self.calls = topology_of(settings, self.subjects, self.packing, surroundings)
         self.closed = False
+        self.news = News(self)
         self._preparing = Errand("prepare", self._prepare)
         self._beating = Errand("beat", self._send_riders)
         self._problem: StoreError | None = None
@@ -119,6 +121,7 @@ class Core:
         """The riders to be sent along with commands to this server."""
         now_us = self.clock.monotonic_us()
         self.router.tick(now_us)
+        self.news.tick()
         found = self.riders.take(now_us, lambda key: self._is_at(node, key))
         if self.riders.left_behind(now_us):
             self._beating.start()
@@ -160,6 +163,7 @@ class Core:
     def _send_riders(self) -> None:
         now_us = self.clock.monotonic_us()
         self.router.tick(now_us)
+        self.news.tick()
         for rider in self.riders.take(now_us, lambda _: True):
             try:
                 self._send_alone(rider, now_us + REDIS_WARM_MS * US_PER_MS)
@@ -215,6 +219,7 @@ class Core:
 
     def close(self) -> None:
         """Close what threads use; event loops close their own."""
+        self.news.close()
         self.closed = True
         self.router.close()
 

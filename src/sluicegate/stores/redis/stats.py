@@ -16,7 +16,8 @@ class RedisStats:
     deadline before they were sent. ``overflowed``: requests that failed because ``REDIS_WAITING_MAX`` were waiting. ``breaker_opens``:
     servers that were given up. ``probes``: how often one was tried then. ``failed_fast``: commands not sent because their server
     was down. ``refreshes``: looks at the map of a cluster. ``undone``: charges given back because another server refused the
-    same request; ``undo_lost``: those of which that failed.
+    same request; ``undo_lost``: those of which that failed. ``news_sent``, ``news_heard``: messages between processes, and ``news_ignored``: those
+    heard that were none of this program; ``news_failed``: how often one could not be sent, or the connection for them not be had, or was cut.
     """
 
     __slots__ = (
@@ -31,6 +32,10 @@ class RedisStats:
         "loads",
         "lost",
         "moved",
+        "news_failed",
+        "news_heard",
+        "news_ignored",
+        "news_sent",
         "overflowed",
         "probes",
         "refreshes",
@@ -50,6 +55,10 @@ class RedisStats:
         self.loads = 0
         self.lost = 0
         self.moved = 0
+        self.news_failed = 0
+        self.news_heard = 0
+        self.news_ignored = 0
+        self.news_sent = 0
         self.overflowed = 0
         self.probes = 0
         self.refreshes = 0

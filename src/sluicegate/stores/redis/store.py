@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
-from sluicegate.bounds import REDIS_WARM_MS
+from sluicegate.bounds import REDIS_NEWS_FLUSH_MS, REDIS_WARM_MS
 from sluicegate.clock import US_PER_MS, Clock
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import (
@@ -14,6 +16,7 @@ from sluicegate.stores.base import (
     Charge,
     Counter,
     Done,
+    Heard,
     LeaseItem,
     Receipt,
     Request,
@@ -32,7 +35,7 @@ __all__ = ["RedisStore"]
 
 
 class RedisStore:
-    """The store of many processes: a ``Store``, an ``AsyncStore``, a ``FleetStore`` and a ``LeaseStore``. Safe from any thread and event loop.
+    """The store of many processes: a ``Store``, an ``AsyncStore``, a ``FleetStore``, a ``LeaseStore`` and a ``NewsStore``. Safe from any thread and event loop.
 
     Guarantees: all charges of a request are decided and made in one atomic step at the server's time; a batch of up to
     ``REDIS_BATCH_MAX`` requests too, larger ones in several steps. A call returns or raises StoreError within the URL's
@@ -85,11 +88,17 @@ class RedisStore:
 
     def refund(self, receipts: Sequence[Receipt]) -> int:
         """Give back what is due. See ``Store.refund``."""
-        return self._driver.perform(self._calls.refund(receipts)) if receipts else 0
+        if not receipts:
+            return 0
+        with self._told(receipts):
+            return self._driver.perform(self._calls.refund(receipts))
 
     def grant(self, charges: Sequence[Charge]) -> list[int]:
         """Give back up to the cost of each of what is used. See ``Store.grant``."""
-        return self._driver.perform(self._calls.grant(charges)) if charges else []
+        if not charges:
+            return []
+        with self._told(charges):
+            return self._driver.perform(self._calls.grant(charges))
 
     def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
         """One step of a holder on each of these counters. See ``LeaseStore.lease``."""
@@ -98,7 +107,10 @@ class RedisStore:
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """Forget these counters, unreadable ones too; returns how many keys existed."""
-        return self._driver.perform(self._calls.reset(keys)) if keys else 0
+        if not keys:
+            return 0
+        with self._told(keys):
+            return self._driver.perform(self._calls.reset(keys))
 
     def warm(self) -> bool:
         """Connect, learn the key secret and load the scripts, within a second; False where a server is not there.
@@ -116,7 +128,8 @@ class RedisStore:
         return not any(isinstance(reply, ReplyError) for reply in replies)
 
     def close(self) -> None:
-        """Close all connections; every later call but ``close`` raises StoreError."""
+        """Close all connections; every later call but ``close`` raises StoreError. News that wait are sent before, within ``REDIS_NEWS_FLUSH_MS``."""
+        self._core.news.flush(REDIS_NEWS_FLUSH_MS / 1_000)
         self._core.close()
         self._async.close_soon()
 
@@ -136,11 +149,17 @@ class RedisStore:
 
     async def arefund(self, receipts: Sequence[Receipt]) -> int:
         """``refund`` for coroutines."""
-        return await self._async.perform(self._calls.refund(receipts)) if receipts else 0
+        if not receipts:
+            return 0
+        with self._told(receipts):
+            return await self._async.perform(self._calls.refund(receipts))
 
     async def agrant(self, charges: Sequence[Charge]) -> list[int]:
         """``grant`` for coroutines."""
-        return await self._async.perform(self._calls.grant(charges)) if charges else []
+        if not charges:
+            return []
+        with self._told(charges):
+            return await self._async.perform(self._calls.grant(charges))
 
     async def alease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
         """``lease`` for coroutines."""
@@ -149,7 +168,10 @@ class RedisStore:
 
     async def areset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """``reset`` for coroutines."""
-        return await self._async.perform(self._calls.reset(keys)) if keys else 0
+        if not keys:
+            return 0
+        with self._told(keys):
+            return await self._async.perform(self._calls.reset(keys))
 
     async def awarm(self) -> bool:
         """``warm`` for coroutines, and connects for the running event loop."""
@@ -161,9 +183,33 @@ class RedisStore:
 
     async def aclose(self) -> None:
         """``close``, for coroutines: the connections of the running event loop are closed when it returns."""
+        if self._core.news.telling:
+            await asyncio.to_thread(self._core.news.flush, REDIS_NEWS_FLUSH_MS / 1_000)
         self._core.close()
         await self._async.disconnect()
         self._async.close_soon()
+
+    # ------------------------------------------------------------------ news
+
+    def news_name(self, key: str) -> int:
+        """The number of a counter in news. See ``NewsStore.news_name``."""
+        return self._core.news.name(key)
+
+    def publish(self, keys: Iterable[str]) -> None:
+        """Tell other processes that these counters may pass again. See ``NewsStore.publish``."""
+        self._core.news.publish(keys)
+
+    def subscribe(self, heard: Heard) -> Callable[[], None]:
+        """Hear what is told. See ``NewsStore.subscribe``."""
+        return self._core.news.subscribe(heard)
+
+    @contextlib.contextmanager
+    def _told(self, counters: Sequence[Receipt | Charge | tuple[Counter, str]]) -> Iterator[None]:
+        """Tell that these are given something back, also where it is not known whether they were."""
+        try:
+            yield
+        finally:
+            self._core.news.publish([one[0].prefix + one[1] for one in counters])
 
     # ------------------------------------------------------------------ the fleet
 
