@@ -12,6 +12,7 @@ from sluicegate.bounds.doors import *  # noqa: F403
 from sluicegate.bounds.feed import *  # noqa: F403
 from sluicegate.bounds.gateway import *  # noqa: F403
 from sluicegate.bounds.grpc import *  # noqa: F403
+from sluicegate.bounds.heat import *  # noqa: F403
 from sluicegate.bounds.identity import *  # noqa: F403
 from sluicegate.bounds.leases import *  # noqa: F403
 from sluicegate.bounds.lists import *  # noqa: F403

@@ -29,7 +29,11 @@ that part. The tag of a subject of several is its first part among ``TAG_DIMENSI
 address, the tenant), so that all counters of one client have one slot, and one atomic step decides them; the digest of the whole
 subject follows then. A subject of several parts without any of these is its own tag.
 
-The leases of a window or log stand beside its counter, under its key and ``:leases``, which no generation is called.
+The leases of a window or log stand beside its counter, under its key and ``:leases``, which no generation is called. So are the
+words that stand in the place of the generation of counters that serve another one (``beside_prefix``), in its slot.
+
+A part of a counter that is split has its number behind the hash tag's part of the subject, after ``#``: ``user:8123#5``. No escaped value has that
+there, so no client is called like a part of another, and each part has a slot of its own.
 
 Rule, algorithm, shape and generation hold no colon, so the last four fields are theirs and what stands before is the subject's:
 different counters have different keys. Digests are HMAC-SHA-256 under the store's secret, the first 16 bytes, as URL-safe
@@ -54,10 +58,12 @@ __all__ = [
     "PartMemo",
     "PlainSubjects",
     "SubjectDigests",
+    "beside_prefix",
     "counter_key",
     "counter_prefix",
     "escape",
     "join_parts",
+    "part_subject",
     "redis_frame",
     "subject_of",
     "tag_of",
@@ -163,6 +169,19 @@ def tag_of(subject: str) -> str:
             if part.startswith(prefix):
                 return part
     return subject
+
+
+def part_subject(subject: str, number: int) -> str:
+    """The subject of one part (``number`` >= 0) of a counter that is split: with a hash tag, so a slot, of its own."""
+    tag = tag_of(subject)
+    marked = f"{tag}#{number}"
+    return marked if tag == subject else _JOIN.join([marked if part == tag else part for part in subject.split(_JOIN)])
+
+
+def beside_prefix(prefix: str, algorithm: str, shape: str, word: str) -> str:
+    """The prefix of a counter of another algorithm that serves the counters of ``prefix``, and those alone; ``word``: what it does."""
+    namespace, rule, served, served_shape, generation, _ = prefix.split(":")
+    return f"{namespace}:{rule}:{algorithm}:{shape}:{word}.{served}.{served_shape}.{generation}:"
 
 
 def redis_frame(prefix: str) -> tuple[str, str]:
