@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sluicegate.bounds import PUSH_PING_S, PUSH_RETRY_S_MAX
+from sluicegate.bounds import PUSH_PING_S, PUSH_RETRY_S_MAX, PUSH_TIMEOUT_S
 from sluicegate.control.push import redis_client
 from sluicegate.errors import ConfigurationError, MissingExtra
 from sluicegate.rules.feed import POSTGRES_CHANNEL, Revisions, redis_channel
@@ -121,15 +121,19 @@ class _RedisHints(_Listener):
         client = redis_client(self._settings)
         pubsub: Any = client.pubsub()
         try:
-            await pubsub.subscribe(self._channel)
+            async with asyncio.timeout(PUSH_TIMEOUT_S):
+                await pubsub.subscribe(self._channel)
             asked = False
             while True:
-                message = await pubsub.get_message(timeout=PUSH_PING_S)
+                # The client may make its connection again within the call.
+                async with asyncio.timeout(PUSH_PING_S + PUSH_TIMEOUT_S):
+                    message = await pubsub.get_message(timeout=PUSH_PING_S)
                 if message is None:
                     if asked:
                         raise ConnectionError(f"nothing was heard for {2 * PUSH_PING_S} s")
                     asked = True
-                    await pubsub.ping()
+                    async with asyncio.timeout(PUSH_TIMEOUT_S):
+                        await pubsub.ping()
                     continue
                 asked = False
                 if message["type"] == "subscribe":

@@ -44,7 +44,11 @@ class RedisPublisher:
 
 
 def redis_client(settings: RedisSettings) -> redis.asyncio.Redis:
-    """A client that connects when it is used; raises MissingExtra."""
+    """A client that connects when it is used; raises MissingExtra.
+
+    It waits for answers without end, so that callers bound each call themselves: with a timeout of its own it sends by ``wait_for``, which in
+    Python 3.11 loses a cancellation that comes together with what it waits for.
+    """
     try:
         import redis.asyncio
         import redis.asyncio.sentinel
@@ -54,7 +58,7 @@ def redis_client(settings: RedisSettings) -> redis.asyncio.Redis:
         "db": settings.db,
         "username": settings.username,
         "password": settings.password,
-        "socket_timeout": PUSH_TIMEOUT_S,
+        "socket_timeout": None,
         "socket_connect_timeout": PUSH_TIMEOUT_S,
     }
     if settings.path is not None:

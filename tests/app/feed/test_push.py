@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from random import Random
@@ -43,7 +44,27 @@ async def listening(hints, until):
 
 async def end(task):
     task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    done, _ = await asyncio.wait([task], timeout=10)
+    assert done, "it goes on although it was cancelled"
+
+
+@contextlib.asynccontextmanager
+async def falling_silent():
+    """A server that answers the first bytes of two connections as Redis answers a subscriber, and nothing else: its port, and its connections."""
+    connections = []
+
+    async def swallow(reader, writer):
+        connections.append(writer)
+        subscribed = b"*3\r\n$9\r\nsubscribe\r\n$28\r\nsluicegate:default:revisions\r\n:1\r\n"
+        while await reader.read(1_000):
+            if subscribed and len(connections) < 3:
+                writer.write(b"+OK\r\n" * 2 + subscribed)
+                subscribed = b""
+
+    async with await asyncio.start_server(swallow, "127.0.0.1", 0) as fake:
+        yield fake.sockets[0].getsockname()[1], connections
+        for writer in connections:
+            writer.close()
 
 
 async def test_what_redis_tells(server, until):
@@ -87,25 +108,24 @@ async def test_a_redis_that_goes_and_comes(start_redis, until):
 async def test_a_connection_that_is_silent(until, monkeypatch):
     """A connection on which nothing comes back, not even an answer to a question, is given up."""
     monkeypatch.setattr(hints_module, "PUSH_PING_S", 0.1)
-    connections = []
-
-    async def swallow(reader, writer):
-        connections.append(writer)
-        subscribed = b"*3\r\n$9\r\nsubscribe\r\n$28\r\nsluicegate:default:revisions\r\n:1\r\n"
-        while await reader.read(1_000):
-            if subscribed and len(connections) < 3:
-                writer.write(b"+OK\r\n" * 2 + subscribed)
-                subscribed = b""
-
-    async with await asyncio.start_server(swallow, "127.0.0.1", 0) as fake:
-        port = fake.sockets[0].getsockname()[1]
+    async with falling_silent() as (port, connections):
         hints = hints_from(f"redis://127.0.0.1:{port}", "default", Random(1))
         task = asyncio.create_task(hints.listen(lambda _: None))
         await until(lambda: len(connections) >= 2)
         assert not hints.connected or len(connections) >= 2
         await end(task)
-        for writer in connections:
-            writer.close()
+
+
+async def test_a_listener_ends_at_any_moment(monkeypatch):
+    """A listener that is cancelled ends, whatever it waits for at that moment: a send, an answer, a message, a pause."""
+    monkeypatch.setattr(hints_module, "PUSH_PING_S", 0.02)
+    random = Random(1)
+    for _ in range(60):
+        async with falling_silent() as (port, _):
+            hints = hints_from(f"redis://127.0.0.1:{port}", "default", Random(1))
+            task = asyncio.create_task(hints.listen(lambda _: None))
+            await asyncio.sleep(random.uniform(0, 0.1))
+            await end(task)
 
 
 async def test_what_postgresql_tells(new_database, make_control, until):
