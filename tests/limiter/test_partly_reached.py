@@ -11,7 +11,7 @@ import pytest
 from sluicegate.algorithms import Outcome, Verdict
 from sluicegate.clock import ManualClock
 from sluicegate.errors import PartlyDecided, PartlyReached, StoreError
-from sluicegate.limiter.core import answers_of
+from sluicegate.stores.answer import answers_of
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.facts import Facts

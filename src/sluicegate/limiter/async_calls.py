@@ -17,14 +17,14 @@ from sluicegate.algorithms.verdict import Verdict
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import ReceiptUnknown, StoreError
 from sluicegate.limiter.calls import Calls, Singles, as_made, decisions_of, id_of
-from sluicegate.limiter.core import FactsOrKey, answers_of
+from sluicegate.limiter.core import FactsOrKey
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.handover import Asked, Held
 from sluicegate.limiter.live import Live
 from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
-from sluicegate.stores.answer import single_of
+from sluicegate.stores.answer import answers_of, single_of
 from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Request
 from sluicegate.stores.keys import counter_prefix
 

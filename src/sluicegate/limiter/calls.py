@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sluicegate.algorithms.verdict import Brief, Outcome, Verdict
 from sluicegate.bounds import BATCH_MAX
 from sluicegate.errors import InvalidRequest, ReceiptUnknown, StoreError
-from sluicegate.limiter.core import Core, FactsOrKey, answers_of
+from sluicegate.limiter.core import Core, FactsOrKey
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.degraded import CLOSED, CLOSED_VERDICT, LOCAL, OPEN, OPEN_VERDICT, FallbackAnswer
 from sluicegate.limiter.handover import Asked, Held
@@ -17,7 +17,7 @@ from sluicegate.limiter.live import Live
 from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
-from sluicegate.stores.answer import StateAnswer, ToldAnswer, single_of
+from sluicegate.stores.answer import StateAnswer, ToldAnswer, answers_of, single_of
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request, Single
 
 __all__ = ["Calls", "Singles", "as_made", "decisions_of", "id_of", "verdict_of"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 from sluicegate.clock import Clock
-from sluicegate.errors import PartlyDecided, PartlyReached, StoreError
+from sluicegate.errors import StoreError
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.degraded import FallbackAnswer
 from sluicegate.limiter.handover import Held
@@ -25,7 +24,7 @@ from sluicegate.stores.base import Answer, AsyncStore, BulkStore, Receipt, Reque
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.urls import open_store
 
-__all__ = ["Core", "FactsOrKey", "answers_of"]
+__all__ = ["Core", "FactsOrKey"]
 
 FactsOrKey = Facts | dict[str, object] | str
 """Facts, or a dict with fields of Facts, for a limiter with rules; a key for one made from a quota."""
@@ -281,17 +280,6 @@ class Core(Locked):
             if rule not in told:
                 told.add(rule)
                 self.penalties.refused(rule, penalty, subject)
-
-
-def answers_of(error: StoreError, count: int) -> Sequence[Answer | StoreError]:
-    """What a failed batch of ``count`` requests has for each: an answer, or why there is none."""
-    if isinstance(error, PartlyReached):
-        # It speaks of the counters of one request, and of a batch nobody knows which.
-        error = StoreError(str(error), transient=error.transient)
-    if not isinstance(error, PartlyDecided):
-        return [error] * count
-    answers = cast("Sequence[Answer | PartlyReached | None]", error.answers)
-    return [error.cause if answer is None else answer for answer in answers]
 
 
 def _ignore(_answer: Answer | StoreError) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import msgspec
 
 from sluicegate.algorithms.spec import State
 from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, Verdict
+from sluicegate.errors import PartlyDecided, PartlyReached, StoreError
 from sluicegate.stores.base import Answer, Charge, Receipt, Request, Single
 
-__all__ = ["StateAnswer", "ToldAnswer", "single_of"]
+__all__ = ["StateAnswer", "ToldAnswer", "answers_of", "single_of"]
 
 
 class StateAnswer(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +94,7 @@ class ToldAnswer(msgspec.Struct, frozen=True, gc=False):
     @property
     def unanimous(self) -> bool:
         """Every charge passed, shadow ones included."""
-        return all([verdict.outcome is ALLOWED for verdict in self.known])
+        return all(verdict.outcome is ALLOWED for verdict in self.known)
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """One verdict per charge, in order."""
@@ -117,3 +118,14 @@ def single_of(answer: Answer) -> Single:
     if type(answer) is StateAnswer:
         return answer.admitted, answer.states[0][1]
     return answer.admitted, answer.verdicts()[0]
+
+
+def answers_of(error: StoreError, count: int) -> Sequence[Answer | StoreError]:
+    """What a failed batch of ``count`` requests has for each: an answer, or why there is none."""
+    if isinstance(error, PartlyReached):
+        # It speaks of the counters of one request, and of a batch nobody knows which.
+        error = StoreError(str(error), transient=error.transient)
+    if not isinstance(error, PartlyDecided):
+        return [error] * count
+    answers = cast("Sequence[Answer | PartlyReached | None]", error.answers)
+    return [error.cause if answer is None else answer for answer in answers]
