@@ -45,6 +45,7 @@ class Counter(NamedTuple):
     ``prefix`` and a subject make the counter's key; it contains no limit or rate, so a change of numbers
     keeps the counter. ``shadow`` counters are evaluated and never refuse. ``denied_counts`` charges the refusing
     counter on a refusal. ``precision`` is for whoever stands in front of a store; the store itself decides what it is asked.
+    ``standing``: the numbers that the counter in the store was last given stand, and ``spec`` is for one that is not there.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Counter(NamedTuple):
     denied_counts: bool = False
     on_change: OnChange = OnChange.KEEP
     precision: Precision = Precision.EXACT
+    standing: bool = False
 
 
 Charge: TypeAlias = tuple[Counter, str, int]
