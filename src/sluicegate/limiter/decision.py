@@ -333,12 +333,12 @@ _UNIDENTIFIED = Verdict(Outcome.NEVER_FITS, 0, None, 0)
 
 
 def _result(counter: Counter, verdict: Verdict) -> RuleResult:
-    name, spec, _, shadow, _, _, _ = counter
+    spec = counter[1]
     outcome, remaining, retry_after_us, reset_after_us, delay_us = verdict
     return _new_tuple(
         RuleResult,
         (
-            name,
+            counter[0],
             outcome,
             spec.capacity,
             remaining,
@@ -347,7 +347,7 @@ def _result(counter: Counter, verdict: Verdict) -> RuleResult:
             delay_us,
             spec.window_us,
             spec.algorithm,
-            shadow,
+            counter[3],
             None,
         ),
     )
