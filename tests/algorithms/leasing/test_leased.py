@@ -146,6 +146,35 @@ def test_an_exact_counter_is_leased_as_it_stands_or_taken_for_lost() -> None:
     assert Leased(BUCKET).turn(state, NOW, turn)[1].level == 0
 
 
+def test_a_cautious_holder_leaves_a_counter_without_leases_as_it_is() -> None:
+    """It is told that the counter may be lost, and what is left of it; exact charges go on."""
+    spec = TokenBucket(100, 1, SECOND)
+    for state, level in ((None, 100), (spec.admit(None, NOW, 30), 70)):
+        ask = LeaseAsk(serial=1, want=10, cautious=True)
+        after, grant = Leased(spec).turn(state, NOW, Turn("holder-a", ask, HOLD, "a" * 16))
+        assert after == state
+        assert (grant.lost, grant.granted, grant.level, grant.out, grant.leases) == (True, 0, level, 0, 0)
+
+
+def test_a_cautious_holder_uses_a_counter_that_is_leased() -> None:
+    """Where others lease it in this life of the server, it gets its part at once; in another life it is lost all the same."""
+    spec = TokenBucket(100, 1, SECOND)
+    state, _ = Leased(spec).turn(None, NOW, Turn("holder-a", LeaseAsk(serial=1, want=10, settled=True), HOLD, "a" * 16))
+    ask = LeaseAsk(serial=1, want=10, cautious=True)
+    _, grant = Leased(spec).turn(state, NOW, Turn("holder-b", ask, HOLD, "a" * 16))
+    assert (grant.lost, grant.granted, grant.leases) == (False, 10, 2)
+    _, grant = Leased(spec).turn(state, NOW, Turn("holder-b", ask, HOLD, "b" * 16))
+    assert (grant.lost, grant.granted, grant.level) == (True, 0, 0)
+
+
+def test_settled_is_believed_of_the_life_it_names() -> None:
+    """A holder that answers for one life of the server says nothing of another."""
+    ask = LeaseAsk(serial=1, want=10, settled=True, life="a" * 16)
+    for life, granted in (("a" * 16, 10), ("b" * 16, 0)):
+        _, grant = Leased(TokenBucket(100, 1, SECOND)).turn(None, NOW, Turn("holder-a", ask, HOLD, life))
+        assert (grant.granted, grant.lost) == (granted, granted == 0)
+
+
 def test_another_life_of_the_server_is_a_loss_whatever_the_holder_says() -> None:
     """A counter of another incarnation forgets its leases and grants nothing for a hold."""
     desk = Desk(BUCKET)

@@ -54,6 +54,8 @@ _ask = st.tuples(
     st.sampled_from((1, 2, 8)),
     st.booleans(),
     st.sampled_from((False, False, False, True)),
+    st.booleans(),
+    st.sampled_from(("", "", "another life")),
 )
 _steps = st.lists(
     st.one_of(
@@ -112,8 +114,7 @@ class Both:
             assert ours == theirs, f"{self.taken}: {ours} in Redis, {theirs} in the model"
 
     def lease(self, store: Any, holder: str, reports: list[tuple[int, int, bool]], *asked: Any) -> list[Any]:
-        serial, want, share, settled, retire = asked
-        ask = LeaseAsk([LeaseReport(*report) for report in reports], serial, want, share, settled, retire)
+        ask = LeaseAsk([LeaseReport(*report) for report in reports], *asked)
         return seen(store.lease(holder, TERMS, [LeaseItem(self.counter, "*", ask)]))
 
     def exact(self, store: Any, cost: int, denied: bool) -> Any:

@@ -11,7 +11,8 @@ pass by them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
 
 from sluicegate.algorithms.leasing.terms import LeaseAsk, LeaseGrant, LeaseReport, LeaseTerms
 from sluicegate.bounds import LEASE_REPORTS_MAX, LEASE_SERIAL_MAX, LEASE_SPENDS_MAX
@@ -20,9 +21,12 @@ __all__ = ["Holding", "Spend"]
 
 
 class _Held:
-    """One lease. ``taken``: spent and provisional tokens; ``pending``: the provisional ones among them."""
+    """One lease. ``taken``: spent and provisional tokens; ``pending``: the provisional ones among them.
 
-    __slots__ = ("closing", "end_us", "granted", "pending", "serial", "spends", "taken")
+    ``brink``: as long as not more is taken, ``take`` needs to look no further; -1 where nothing may be taken.
+    """
+
+    __slots__ = ("brink", "closing", "end_us", "granted", "pending", "serial", "spends", "taken")
 
     def __init__(self, serial: int, granted: int, end_us: int) -> None:
         self.serial = serial
@@ -30,6 +34,16 @@ class _Held:
         self.end_us = end_us
         self.taken = self.pending = self.spends = 0
         self.closing = False
+        self.brink = -1
+
+    def close(self) -> None:
+        """From here on nothing of it is spent."""
+        self.closing = True
+        self.brink = -1
+
+
+_NONE: Final = _Held(0, 0, 0)
+"""The lease that is spent of where there is none."""
 
 
 class Spend(NamedTuple):
@@ -45,17 +59,78 @@ class Holding:
     under a new holder's name.
     """
 
-    __slots__ = ("_asked", "_leases", "_serial", "terms", "wanted")
+    __slots__ = ("_asked", "_gone", "_head", "_leases", "_mark", "low", "serial", "terms", "wanted")
 
-    def __init__(self, terms: LeaseTerms) -> None:
+    def __init__(self, terms: LeaseTerms, serial: int = 0) -> None:
         self.terms = terms
         self.wanted = False
         """The store asks for idle leases."""
+        self.low = False
+        """Less is left than ``warn_below`` said."""
+        self.serial = serial
+        """The last id this holder used for this counter; none is used twice."""
         self._leases: list[_Held] = []
-        self._serial = 0
         self._asked: dict[int, int] = {}
+        self._head = _NONE
+        self._mark = 0
+        self._gone = 0
 
     # ------------------------------------------------------------------ spending
+
+    def take(self, cost: int, now_us: int) -> bool:
+        """Spend ``cost`` tokens (>= 1) for good, as ``spend`` and ``conclude`` in one; False where there are not so many."""
+        held = self._head
+        taken = held.taken + cost
+        if taken <= held.brink and now_us < held.end_us:
+            held.taken = taken
+            return True
+        return self._take_looking(cost, now_us)
+
+    def _take_looking(self, cost: int, now_us: int) -> bool:
+        """``take`` where the lease at hand does not do, or little is left."""
+        self._look(now_us)
+        held = self._head
+        taken = held.taken + cost
+        if taken <= held.granted:
+            held.taken = taken
+            if taken > held.brink:
+                self._look(now_us)
+            return True
+        spend = self.spend(cost, now_us) if held is not _NONE else None
+        return spend is not None and self.conclude(spend, now_us)
+
+    def _look(self, now_us: int) -> None:
+        """Find the lease to be spent of, and how far before somebody must be told that little is left."""
+        head, left = _NONE, 0
+        for held in self._leases:
+            if now_us < held.end_us and not held.closing and held.taken < held.granted:
+                left += held.granted - held.taken
+                if head is _NONE:
+                    head = held
+        self._head = head
+        if head is _NONE:
+            self.low = self.low or self._mark > 0
+        elif self.low or left <= self._mark:
+            self.low = True
+            head.brink = head.granted
+        else:
+            head.brink = min(head.granted, head.taken + left - self._mark)
+
+    def warn_below(self, tokens: int, now_us: int) -> None:
+        """``low`` is False now, and will be True when no more than so many are left; 0: never."""
+        self.low = False
+        self._mark = tokens
+        self._look(now_us)
+
+    @property
+    def used(self) -> int:
+        """Tokens that were spent of all leases there were, provisional ones included."""
+        return self._gone + sum([held.taken for held in self._leases])
+
+    @property
+    def count(self) -> int:
+        """Leases that are held, ended and closing ones included until the next ``ask``."""
+        return len(self._leases)
 
     def left(self, now_us: int) -> int:
         """Tokens that can be spent now."""
@@ -80,6 +155,8 @@ class Holding:
             held.taken += part
             held.pending += part
             held.spends += 1
+        if not self.low and held.taken > held.brink:
+            self._look(now_us)
         return Spend(tuple(parts))
 
     def conclude(self, spend: Spend, now_us: int) -> bool:
@@ -101,7 +178,15 @@ class Holding:
     # ------------------------------------------------------------------ talking to the store
 
     def ask(
-        self, now_us: int, *, want: int = 0, share: int = 1, close: bool = False, settled: bool = False
+        self,
+        now_us: int,
+        *,
+        want: int = 0,
+        share: int = 1,
+        close: bool = False,
+        settled: bool = False,
+        cautious: bool = False,
+        life: str = "",
     ) -> LeaseAsk:
         """What to send now: reports of all leases and (``want`` >= 1) a wish. ``close``: give back what is idle.
 
@@ -112,43 +197,79 @@ class Holding:
         for held in self._leases:
             if (close or held.taken == held.granted) and not held.pending:
                 # From here on nothing of it is spent, whether or not the store hears of it.
-                held.closing = True
-            reports.append(LeaseReport(held.serial, held.taken - held.pending, held.closing))
+                held.close()
+            reports.append(LeaseReport(held.serial, held.taken - held.pending, held.closing and not held.pending))
         serial = 0
-        if want > 0 and len(self._leases) < LEASE_REPORTS_MAX and self._serial < LEASE_SERIAL_MAX:
-            self._serial = serial = self._serial + 1
+        if want > 0 and len(self._leases) < LEASE_REPORTS_MAX and self.serial < LEASE_SERIAL_MAX:
+            self.serial = serial = self.serial + 1
             self._asked[serial] = now_us
-        return LeaseAsk(tuple(reports), serial, want if serial else 0, share, settled)
+        return LeaseAsk(
+            tuple(reports),
+            serial,
+            want if serial else 0,
+            share,
+            settled,
+            cautious=cautious,
+            life=life if settled else "",
+        )
 
     def answered(self, ask: LeaseAsk, grant: LeaseGrant, now_us: int) -> int:
-        """Take the store's answer to an ask; returns the tokens that were added. Answers may be late or come twice."""
+        """Take the store's answer to an ask; returns the tokens that were added. Answers may be late or come twice.
+
+        What no replica has is not spent: the next ask gives it back.
+        """
         self.wanted = grant.wanted
-        closed = {report.serial for report in ask.reports if report.closed}
-        self._leases = [held for held in self._leases if held.serial not in closed]
+        self._remove({report.serial for report in ask.reports if report.closed})
         sent_us = self._asked.pop(ask.serial, None)
         if sent_us is None or grant.granted == 0:
             return 0
         end_us = sent_us + self.terms.usable_us(grant.lasts_us)
         if now_us >= end_us:
             return 0
-        self._leases.append(_Held(ask.serial, grant.granted, end_us))
+        held = _Held(ask.serial, grant.granted, end_us)
+        self._leases.append(held)
         self._leases.sort(key=_end_us)
+        if not grant.confirmed:
+            held.close()
+            return 0
+        self._look(now_us)
         return grant.granted
 
     def failed(self, ask: LeaseAsk) -> None:
         """No answer to an ask will be waited for; one that comes all the same adds nothing."""
         self._asked.pop(ask.serial, None)
 
+    def freeze(self) -> None:
+        """Spend nothing more, as the limit must bind at once; what requests hold provisionally may still pass. The next ask gives it all back."""
+        for held in self._leases:
+            held.close()
+
+    def close_surplus(self, surplus: int) -> None:
+        """Stop to spend of leases of which no more than ``surplus`` tokens are left together, those that end last first. The next ask closes them."""
+        for held in reversed(self._leases):
+            left = held.granted - held.taken
+            if not held.closing and not held.pending and left <= surplus:
+                surplus -= left
+                held.close()
+
     def drop(self) -> None:
-        """Spend nothing more: the store was replaced, or the limit must bind at once. Provisional tokens end too."""
+        """Spend nothing more: the store was replaced, or the process forked. Provisional tokens end too."""
         for held in self._leases:
             held.end_us = 0
-            held.closing = True
+            held.close()
+            self._gone += held.taken
         self._leases.clear()
         self._asked.clear()
+        self._head = _NONE
 
     def _forget_ended(self, now_us: int) -> None:
-        self._leases = [held for held in self._leases if now_us < held.end_us]
+        if any(now_us >= held.end_us for held in self._leases):
+            self._remove({held.serial for held in self._leases if now_us >= held.end_us})
+
+    def _remove(self, serials: AbstractSet[int]) -> None:
+        if serials:
+            self._gone += sum([held.taken for held in self._leases if held.serial in serials])
+            self._leases = [held for held in self._leases if held.serial not in serials]
 
 
 def _end_us(held: _Held) -> int:

@@ -166,11 +166,15 @@ class Leased:
         """(the state after a holder's step, the answer). ``state``: leased, exact (its own state alone) or None for missing.
 
         A counter of another incarnation has lost writes. So may one that is missing or has no ledger, unless the holder answers
-        for it. Then all of it counts as used and granted, until leases that are not known any more have ended.
+        for it. Then all of it counts as used and granted, until leases that are not known any more have ended. A cautious holder
+        leaves one without a ledger as it is.
         """
         ask = turn.ask
         found = self._found(state, turn)
         lost = found is None
+        if lost and ask.cautious and not isinstance(state, LeasedState):
+            level = self._level(None if state is None else self.spec.clamp(state, now_us), now_us)
+            return state, LeaseGrant(0, 0, level, 0, False, True, now_us, turn.incarnation)
         base, ledger = self._lost(state, now_us, turn) if found is None else self._as_of(found, now_us)
         if base is not None:
             base = self.spec.clamp(base, now_us)
@@ -195,7 +199,8 @@ class Leased:
                 granted, lasts_us = size, end_us - now_us
         out = ledger.out
         wanted = out > 0 and now_us - ledger.short_us < turn.hold_us
-        answer = LeaseGrant(granted, lasts_us, self._level(base, now_us), out, wanted, lost, now_us, turn.incarnation)
+        level, leases = self._level(base, now_us), len(ledger.leases)
+        answer = LeaseGrant(granted, lasts_us, level, out, wanted, lost, now_us, turn.incarnation, leases)
         if ask.retire and not ledger.leases:
             return base, answer
         return LeasedState(base, ledger._replace(touched_us=now_us)), answer
@@ -204,7 +209,7 @@ class Leased:
         """The state with a ledger of this incarnation; None where it is to be taken for lost."""
         if isinstance(state, LeasedState):
             return state if state.ledger.incarnation == turn.incarnation else None
-        if not turn.ask.settled:
+        if not turn.ask.answers_for(turn.incarnation):
             return None
         return LeasedState(state, Ledger(turn.incarnation))
 

@@ -23,6 +23,9 @@ __all__ = ["HOLDER_CHARS", "LeaseAsk", "LeaseGrant", "LeaseReport", "LeaseTerms"
 HOLDER_CHARS: Final = 8
 """A holder's name: so many ASCII characters, drawn anew by every process."""
 
+LIFE_CHARS_MAX: Final = 16
+"""An incarnation's name: what a server is told apart by."""
+
 _MILLION: Final = 1_000_000
 
 
@@ -31,10 +34,12 @@ class LeaseTerms:
     """How long a lease lasts, and how far clocks are trusted; the same in the whole fleet. ValueError names a bad number.
 
     ``ttl_us``: the nominal length. ``drift_ppm``: the most by which any clock, the store's or a holder's, runs fast or slow.
+    ``confirmed``: what is granted is used only when a replica of the store has it, for counters that must not be granted twice after a failover.
     """
 
     ttl_us: int = 1_000_000
     drift_ppm: int = 10_000
+    confirmed: bool = False
 
     def __post_init__(self) -> None:
         check_integer("ttl_us", self.ttl_us, LEASE_TTL_US_MIN, LEASE_TTL_US_MAX)
@@ -72,7 +77,8 @@ class LeaseAsk(NamedTuple):
     take while it lasts. ``share``: the part of what is left that one lease may take at most is 1 / ``share``; twice the number of
     nodes leaves something for everybody.
     ``settled``: the caller answers for it that no write of the store was lost for a whole ``hold_us``: a counter that is missing is
-    new, and one without leases has none. Else both are taken for lost.
+    new, and one without leases has none. Where ``life`` is given, it says so of this incarnation only. Else both are taken for lost, or
+    with ``cautious`` left alone: nothing is changed, and the answer says ``lost``.
     ``retire``: the counter becomes an exact one again once nothing of it is out.
     """
 
@@ -82,6 +88,12 @@ class LeaseAsk(NamedTuple):
     share: int = 1
     settled: bool = False
     retire: bool = False
+    cautious: bool = False
+    life: str = ""
+
+    def answers_for(self, incarnation: str) -> bool:
+        """Whether ``settled`` is said of this life of the server."""
+        return self.settled and self.life in {"", incarnation}
 
 
 class LeaseGrant(NamedTuple):
@@ -90,7 +102,8 @@ class LeaseGrant(NamedTuple):
     ``granted``: tokens of the wished lease, 0 where there is none. ``lasts_us``: how long it lasts from ``now_us`` on, by the store's
     clock. ``level``: tokens left to grant or charge, and ``out``: tokens granted and not known to be spent, both after the step.
     ``wanted``: somebody was refused lately while tokens are out: idle leases are asked for. ``lost``: the counter was found lost
-    in this step. ``incarnation``: the life of the server that answered.
+    in this step, or with ``cautious`` would be. ``incarnation``: the life of the server that answered. ``leases``: how many there are of the
+    counter, which is about the number of processes that use it. ``confirmed``: False where a replica should have the grant and does not.
     """
 
     granted: int
@@ -101,6 +114,8 @@ class LeaseGrant(NamedTuple):
     lost: bool
     now_us: int
     incarnation: str
+    leases: int = 0
+    confirmed: bool = True
 
 
 def check_ask(ask: LeaseAsk) -> None:
@@ -110,6 +125,8 @@ def check_ask(ask: LeaseAsk) -> None:
     check_integer("serial", ask.serial, 0, LEASE_SERIAL_MAX)
     check_integer("want", ask.want, 0, COST_MAX)
     check_integer("share", ask.share, 1, CAPACITY_MAX)
+    if len(ask.life) > LIFE_CHARS_MAX:
+        raise ValueError(f"life: at most {LIFE_CHARS_MAX} characters, got {len(ask.life)}")
     for report in ask.reports:
         check_integer("serial", report.serial, 1, LEASE_SERIAL_MAX)
         check_integer("spent", report.spent, 0, CAPACITY_MAX)

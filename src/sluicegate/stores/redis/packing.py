@@ -16,11 +16,11 @@ from sluicegate.clock import Clock
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Charge, Counter, LeaseItem, Receipt, Request
-from sluicegate.stores.keys import LEDGER_SUFFIX
+from sluicegate.stores.keys import LEDGER_SUFFIX, BucketSubjects
 from sluicegate.stores.redis.definitions import CounterForm, row
 from sluicegate.stores.redis.faults import fault_of
 from sluicegate.stores.redis.records import BAN, TOKEN, Record
-from sluicegate.stores.redis.scripts import DECIDE, DECIDE_ONE, GRANT, LEASE, REFUND, Script
+from sluicegate.stores.redis.scripts import MOVING, PACKED, PLAIN, Script
 from sluicegate.stores.redis.secret import Subjects
 
 __all__ = ["Command", "Decided", "Granted", "Leasings", "Packing", "Refunded"]
@@ -33,7 +33,7 @@ class Command(NamedTuple):
     """
 
     script: Script | None
-    keys: Sequence[str]
+    keys: Sequence[str | bytes]
     arguments: Sequence[bytes]
 
     def parts(self) -> tuple[bytes | str, ...]:
@@ -91,7 +91,7 @@ _CALENDAR, _TOGETHER = 2, 4  # places in a call's first argument
 _NOW_BYTES = 8
 _GIVEN_BYTES = 5
 _LIFE_BYTES = 16
-_leasing = Struct("<BIBQIHIH")
+_leasing = Struct("<BIBQIHIHH")
 _WANTED, _LOST, _UNREADABLE = 1, 2, 4
 _NO_RECORD = Record.of(BAN, 0, None)
 
@@ -103,7 +103,9 @@ class Packing:
     ``time_source``: for tests only, dates the counters instead of the server; keys then live an hour longer.
     """
 
-    __slots__ = ("_forms", "_hold_ms", "_subjects", "_time_source", "_where", "clock")
+    __slots__ = (
+        "_as_texts", "_forms", "_hold_ms", "_moving", "_subjects", "_time_source", "_where", "clock", "scripts",
+    )  # fmt: skip
 
     def __init__(self, subjects: Subjects, clock: Clock, where: str, time_source: Clock | None = None) -> None:
         self._subjects = subjects
@@ -112,6 +114,11 @@ class Packing:
         self._time_source = time_source
         self._hold_ms = 0 if time_source is None else 3_600_000
         self._forms: dict[int, CounterForm] = {}
+        self._moving = subjects.moving_from is not None
+        self._as_texts = not self._moving and not subjects.layout.packed
+        """Every key is a text between the ends of its form's."""
+        self.scripts = PLAIN if self._as_texts else MOVING if self._moving else PACKED
+        """What decides in this layout."""
 
     def decide(self, requests: Sequence[Request], guess_us: int = 0, *, peek: bool = False) -> Command:
         """The command that decides these requests, at most ``REDIS_BATCH_MAX``. ``guess_us``: about the server's time; 0: ours."""
@@ -120,8 +127,8 @@ class Packing:
         call = _Call(self, guess_us)
         message = call.message
         message += (int(peek), 0)
-        keys: list[str] = []
-        texts = self._subjects.texts
+        keys: list[str | bytes] = []
+        texts, as_texts = self._subjects.texts, self._as_texts
         # Requests that make the same charges as the one before are only counted: a form is looked up where it changes.
         last_counter, last_cost, place = None, -1, 0
         head = tail = ""
@@ -135,7 +142,7 @@ class Packing:
                     last_counter, last_cost = counter, cost
                     head, tail = call.frame
                 places.append(place)
-                keys.append(f"{head}{texts[subject]}{tail}")
+                keys.append(f"{head}{texts[subject]}{tail}" if as_texts else self.key(counter, subject))
             if counted and places == before:
                 message[counted] += 1
             else:
@@ -144,22 +151,26 @@ class Packing:
         count = len(keys)
         if 1 < count <= REDIS_READ_TOGETHER_MAX and not call.long and len(set(keys)) == count:
             message[_TOGETHER] = 1
-        return Command(DECIDE, keys, call.arguments())
+        if self._moving:
+            keys += [self._key_before(counter, subject) for request in requests for counter, subject, _ in request]
+        return Command(self.scripts.decide, keys, call.arguments())
 
     def _decide_one(self, request: Request, guess_us: int, *, peek: bool) -> Command:
-        keys: list[str] = []
+        keys: list[str | bytes] = []
         arguments: list[bytes] = []
-        texts = self._subjects.texts
+        texts, as_texts = self._subjects.texts, self._as_texts
         for counter, subject, cost in request:
             form = self.form(counter)
             if form.calendar is not None:
                 guess_us = guess_us or self.clock.now_us()
-            keys.append(f"{form.head}{texts[subject]}{form.tail}")
+            keys.append(f"{form.head}{texts[subject]}{form.tail}" if as_texts else self.key(counter, subject))
             arguments.append(form.charge(cost, guess_us))
         if peek or self._time_source is not None:
             now_us, hold_ms, _ = self.begin()
             arguments.append(row((now_us, hold_ms, int(peek))))
-        return Command(DECIDE_ONE, keys, arguments)
+        if self._moving:
+            keys += [self._key_before(counter, subject) for counter, subject, _ in request]
+        return Command(self.scripts.decide_one, keys, arguments)
 
     @staticmethod
     def is_answer(reply: object) -> bool:
@@ -197,8 +208,8 @@ class Packing:
             calendar = self.form(counter).calendar
             window_us = (0, 0) if calendar is None else calendar.bounds_us(charged_us)
             call.message += (call.place(counter, cost), charged_us, *window_us)
-        keys = [self.key(receipt.counter, receipt.subject) for receipt in receipts]
-        return Command(REFUND, keys, call.arguments())
+        keys = self._keys([(receipt.counter, receipt.subject) for receipt in receipts])
+        return Command(self.scripts.refund, keys, call.arguments())
 
     def refunded(self, reply: bytes) -> Refunded:
         """What the reply to ``refund`` says."""
@@ -212,7 +223,8 @@ class Packing:
         """The command that gives back up to the cost of each, at most ``REDIS_BATCH_MAX``."""
         call = _Call(self, guess_us)
         call.message += [call.place(counter, min(cost, counter.spec.capacity)) for counter, _, cost in charges]
-        return Command(GRANT, [self.key(counter, subject) for counter, subject, _ in charges], call.arguments())
+        keys = self._keys([(counter, subject) for counter, subject, _ in charges])
+        return Command(self.scripts.grant, keys, call.arguments())
 
     def granted(self, count: int, reply: bytes) -> Granted:
         """What the reply to a ``grant`` of ``count`` charges says."""
@@ -227,18 +239,20 @@ class Packing:
         """The command of a holder's step on these counters, at most ``LEASE_ITEMS_MAX``; they are in one slot."""
         call = _Call(self, guess_us)
         message: list[int | str] = [holder, terms.hold_us]
-        keys: list[str] = []
+        keys: list[str | bytes] = []
+        before: list[str | bytes] = []
         for counter, subject, ask in items:
-            key = self.key(counter, subject)
-            keys.append(key)
-            if self.form(counter).code != TOKEN:
-                keys.append(key + LEDGER_SUFFIX)
-            message += (call.place(counter, 1), int(ask.settled), int(ask.retire))
+            own = self.form(counter).code != TOKEN
+            keys += _with_ledger(self.key(counter, subject), own=own)
+            if self._moving:
+                before += _with_ledger(self._key_before(counter, subject), own=own)
+            settled = (ask.life or 1) if ask.settled else 0
+            message += (call.place(counter, 1), settled, int(ask.retire) + 2 * ask.cautious)
             message += (ask.serial, ask.want, ask.share, len(ask.reports))
             for serial, spent, closed in ask.reports:
                 message += (serial, spent, int(closed))
         call.message += message
-        return Command(LEASE, keys, call.arguments())
+        return Command(self.scripts.lease, keys + before, call.arguments())
 
     def leased(self, count: int, reply: bytes) -> Leasings:
         """What the reply to a ``lease`` of ``count`` counters says."""
@@ -250,7 +264,9 @@ class Packing:
         end = first + count * _leasing.size
         problem = self._problem(reply[end:])
         grants: list[LeaseGrant | StoreError] = []
-        for flags, low, high, lasts_us, level, level_high, out, out_high in _leasing.iter_unpack(reply[first:end]):
+        for flags, low, high, lasts_us, level, level_high, out, out_high, leases in _leasing.iter_unpack(
+            reply[first:end]
+        ):
             if flags & _UNREADABLE:
                 assert problem is not None
                 grants.append(problem)
@@ -265,6 +281,7 @@ class Packing:
                     bool(flags & _LOST),
                     now_us,
                     life,
+                    leases,
                 )
             )
         return Leasings(now_us, grants, problem)
@@ -274,12 +291,34 @@ class Packing:
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Command:
         """The command that deletes these counters; it replies with how many there were."""
-        return Command(None, [self.key(counter, subject) for counter, subject in keys], ())
+        if self.scripts.forget is None:
+            return Command(None, self._keys(keys), ())
+        forms = [self.form(counter) for counter, _ in keys]
+        now_us, _, _ = self.begin()
+        message = row((now_us, *[int(form.packed) + 2 * int(form.old) for form in forms]))
+        return Command(self.scripts.forget, self._keys(keys), (message,))
 
-    def key(self, counter: Counter, subject: str) -> str:
-        """The key of a counter, by the secret known now."""
-        form = self.form(counter)
-        return form.head + self._subjects.texts[subject] + form.tail
+    def key(self, counter: Counter, subject: str) -> str | bytes:
+        """The key of a counter, by the secret known now: of one that is a field of hashes, what their keys begin with and its field."""
+        form, texts = self.form(counter), self._subjects.texts
+        if form.packed and isinstance(texts, BucketSubjects):
+            return _key_in(form, texts, subject)
+        return f"{form.head}{texts[subject]}{form.tail}"
+
+    def _key_before(self, counter: Counter, subject: str) -> str | bytes:
+        """The same in the layout before."""
+        form, texts = self.form(counter), self._subjects.before
+        assert texts is not None
+        if form.old and isinstance(texts, BucketSubjects):
+            return _key_in(form, texts, subject)
+        return f"{form.head}{texts[subject]}{form.tail}"
+
+    def _keys(self, counters: Sequence[tuple[Counter, str]]) -> list[str | bytes]:
+        """The keys of counters, and behind all of them those in the layout before, where there is one."""
+        keys = [self.key(counter, subject) for counter, subject in counters]
+        if self._moving:
+            keys += [self._key_before(counter, subject) for counter, subject in counters]
+        return keys
 
     def begin(self) -> list[int]:
         """The numbers every script's first argument begins with."""
@@ -291,7 +330,9 @@ class Packing:
         if form is None or form.counter is not counter:
             if len(self._forms) >= REDIS_FORMS_MEMO_MAX:
                 self._forms.clear()
-            form = self._forms[id(counter)] = CounterForm(counter, self._hold_ms)
+            form = self._forms[id(counter)] = CounterForm(
+                counter, self._hold_ms, self._subjects.layout, self._subjects.moving_from
+            )
         return form
 
     def _answer(
@@ -322,6 +363,20 @@ class Packing:
         if all_charged:
             return StateAnswer(True, now_us, request, states), at
         return StateAnswer(admitted, now_us, request, states, notes, admitted and not peek, unanimous), at
+
+
+def _key_in(form: CounterForm, texts: BucketSubjects, subject: str) -> bytes:
+    """What the keys of a counter's hashes begin with, and its field."""
+    tag, field = texts.places[subject]
+    head, tail = form.frame
+    return head + tag + tail + field
+
+
+def _with_ledger(key: str | bytes, *, own: bool) -> list[str | bytes]:
+    """A key, and that of its leases where they have one of their own."""
+    if not own:
+        return [key]
+    return [key, key + LEDGER_SUFFIX if isinstance(key, str) else key + LEDGER_SUFFIX.encode()]
 
 
 class _Call:

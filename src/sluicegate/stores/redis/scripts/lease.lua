@@ -1,10 +1,10 @@
 -- One holder's step on many counters: reports, returns and a new lease of each, in the order of sluicegate.algorithms.leasing.
 --
 -- KEYS: per counter its key, and of all but token buckets that of its ledger. ARGV: see call.lua; after its own numbers `message` holds
---   holder  how long a lease is waited for (us)  and then per counter: its form's place  1 for settled  1 to retire
+--   holder  how long a lease is waited for (us)  and then per counter: its form's place  1 for settled, or of which life  1 to retire + 2 cautious
 --   serial of the wished lease, 0 for none  want  share  number of reports  and per report: serial, spent, 1 where closed
 -- Reply: now in eight bytes, the server's incarnation in sixteen, per counter 1 wanted + 2 lost + 4 unreadable in one byte, granted in
--- five, how long that lasts in eight, level and out in six each; the text of the last error. now alone: a calendar did not reach now.
+-- five, how long that lasts in eight, level and out in six each, leases in two; the text of the last error. now alone: a calendar did not reach now.
 --
 -- The incarnation is read in the same step as the counters: nobody can have seen an older one.
 
@@ -209,7 +209,7 @@ local parts, problem = { struct.pack('<I8', now) .. life }, ''
 local key_at, at = 1, 6
 while message[at] do
   local d = form_at(message[at], forms, now, hold_ms)
-  local settled, retire, serial, want, share = message[at + 1], message[at + 2], message[at + 3], message[at + 4], message[at + 5]
+  local settled, manner, serial, want, share = message[at + 1], message[at + 2], message[at + 3], message[at + 4], message[at + 5]
   local reports = message[at + 6]
   local algorithm = algorithm_of(d[1])
   local key, ledger_key = KEYS[key_at], d[1] ~= 1 and KEYS[key_at + 1]
@@ -228,13 +228,17 @@ while message[at] do
   elseif s then
     ledger = s.ledger
   end
-  local flags, granted, lasts, level, out = 4, 0, 0, 0, 0
+  local flags, granted, lasts, level, out, leases = 4, 0, 0, 0, 0, 0
+  local answers_for = settled == 1 or settled == life
   if err then
     problem = err
+  elseif not ledger and not answers_for and manner >= 2 then
+    -- It may be lost, and whoever asks does not want that to be said: nothing is changed.
+    flags, level = 2, level_of(d, algorithm, s and algorithm.clamp(d, s))
   else
     local known, lost = ledger and ledger.life == life, false
     if not known then
-      if ledger or settled == 0 then
+      if ledger or not answers_for then
         lost = true
         s, ledger = lost_of(d, algorithm, s)
       else
@@ -267,11 +271,11 @@ while message[at] do
         granted, lasts, level = size, ends - now, level - size
       end
     end
-    out = ledger.out
+    out, leases = ledger.out, #ledger.entries / LEDGER_ENTRY
     flags = (out > 0 and now - ledger.short < hold_us and 1 or 0) + (lost and 2 or 0)
-    write_all(d, algorithm, key, ledger_key, s, ledger, retire == 1, before)
+    write_all(d, algorithm, key, ledger_key, s, ledger, manner % 2 == 1, before)
   end
-  parts[#parts + 1] = struct.pack('<I1I5I8I6I6', flags, granted, lasts, level, out)
+  parts[#parts + 1] = struct.pack('<I1I5I8I6I6I2', flags, granted, lasts, level, out, leases)
   at = at + 7 + 3 * reports
 end
 return table.concat(parts) .. problem
