@@ -99,6 +99,21 @@ def test_bounds_are_numbers_of_the_rules(sluicegate: Run, rules: Path) -> None:
     assert "9 in any 60 s" in text
 
 
+def test_bounds_follow_the_settings_of_servers(sluicegate: Run, rules: Path, tmp_path: Path) -> None:
+    """One configuration file serves a server and the report of what it may do wrong; a number out of range is told by its flag."""
+    rules.write_text("version: 1\nrules: [{name: all, quota: 500/s}]\n")
+    file = tmp_path / "settings.yaml"
+    file.write_text("lease-horizon: 40ms\ndeny-cache: false\nnodes: 4\n")
+    (row,) = json.loads(sluicegate("rules", "bounds", "--config", str(file), "--json", str(rules)).out)
+    assert row["shared"]["refused_wrongly"] == 25
+    assert (row["store_calls_per_s"], row["shared"]["trusted_s"]) == (400, 0)
+    (row,) = json.loads(sluicegate("rules", "bounds", "--no-leases", "--lost-writes", "0", "--json", str(rules)).out)
+    assert (row["shared"]["leased"], row["shared"]["lost_writes_extra"]) == (False, 0)
+    refused = sluicegate("rules", "bounds", "--lease-ttl", "1ms", str(rules))
+    assert refused.status == 2
+    assert "--lease-ttl: ttl_us" in refused.err
+
+
 def test_bounds_of_invalid_rules(sluicegate: Run, rules: Path) -> None:
     """Bounds of a file that is not valid are an error that lists its problems."""
     rules.write_text("version: 1\nrules: [{name: a, qouta: 1/s}]\n")

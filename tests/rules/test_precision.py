@@ -7,7 +7,7 @@ import pytest
 from sluicegate.algorithms import Ban, FixedWindow, LeakyBucket, Precision, TokenBucket
 from sluicegate.algorithms.precision import precision_of
 from sluicegate.rules.diff import diff_rules
-from sluicegate.rules.load import load_rules
+from sluicegate.rules.load import check_rules, load_rules
 from sluicegate.rules.model import Rule
 
 BUCKET = TokenBucket(10, 10, 1_000_000)
@@ -79,3 +79,38 @@ def test_what_cannot_be_leased_is_exact(wanted: Precision) -> None:
     assert precision_of(wanted, FixedWindow(10, 1_000_000)) is wanted
     counted = precision_of(wanted, BUCKET, denied_counts=True)
     assert counted is (Precision.SPLIT if wanted is Precision.SPLIT else Precision.EXACT)
+
+
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        (
+            "quota: 49/s, precision: leased",
+            "decided by the store all the same: 49 tokens are fewer than 50 for a process",
+        ),
+        (
+            "quota: 100/s, algorithm: sliding_log, precision: leased",
+            "decided by the store all the same: a log of less than 20.2 s would count a leased token for too long",
+        ),
+        (
+            "quota: 100/s, on_store_failure: closed, precision: leased",
+            "on_store_failure: closed begins only when the leases have ended, up to 1 s after the store was reached last",
+        ),
+        (
+            "quota: 100/s, on_store_failure: closed, precision: estimated",
+            "may admit more than the limit, though on_store_failure: closed says that one too many does harm",
+        ),
+        ("quota: 50/s, precision: leased", None),
+        ("quota: 5/s", None),
+        ("quota: 5/s, precision: auto", None),
+        ("quota: 5/s, on_store_failure: closed, precision: exact", None),
+        ("quota: 100/s, on_store_failure: closed", None),
+        ("quota: 0, precision: leased", None),
+    ],
+)
+def test_what_a_precision_cannot_do_is_said_to_who_asked_for_it(fields: str, said: str | None) -> None:
+    """A warning names what happens instead; of a precision that nobody wrote nothing is said."""
+    ruleset, problems = check_rules(f"version: 1\nrules: [{{name: a, {fields}}}]", "f")
+    assert ruleset is not None
+    told = [] if said is None else [f"f:2: warning: rule 'a': precision: {said}"]
+    assert [str(problem) for problem in problems] == told

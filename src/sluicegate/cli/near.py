@@ -9,11 +9,13 @@ from sluicegate.algorithms.leasing import LeaseTerms
 from sluicegate.cli.options import DurationType, option
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import ConfigurationError
+from sluicegate.rules.report_near import ReportTerms
 from sluicegate.stores.near.settings import NearSettings
 
-__all__ = ["near_of", "near_options"]
+__all__ = ["near_of", "near_options", "report_terms"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _DURATION: Final = DurationType()
 _DEFAULTS: Final = NearSettings()
@@ -78,6 +80,22 @@ def near_of(values: Mapping[str, Any]) -> NearSettings | None:
     return _made(NearSettings, _NUMBERS, values, switched)
 
 
+def report_terms(values: Mapping[str, Any]) -> ReportTerms | None:
+    """The same for a report of bounds, and of how long writes are lost."""
+    near = near_of(values)
+    if near is None:
+        return None
+    return ReportTerms(
+        terms=near.terms,
+        horizon_us=near.horizon_us,
+        exact_below=near.exact_below,
+        trust_us=near.trust_us,
+        leases=near.leases_max > 0,
+        denials=near.denials_max > 0,
+        lost_us=round(values["lost_writes"] * US_PER_S),
+    )
+
+
 def _numbered(name: str, default: int, field: str, help: str) -> Callable[[Any], Any]:  # noqa: A002
     if not field.endswith("_us"):
         return option(name, type=int, default=default, help=help)
@@ -87,8 +105,8 @@ def _numbered(name: str, default: int, field: str, help: str) -> Callable[[Any],
 
 
 def _made(
-    kind: Callable[..., Any], table: tuple[tuple[str, str, str], ...], values: Mapping[str, Any], more: Any
-) -> Any:
+    kind: Callable[..., T], table: tuple[tuple[str, str, str], ...], values: Mapping[str, Any], more: Any
+) -> T:
     fields = {}
     for name, field, _ in table:
         value = values[name.replace("-", "_")]

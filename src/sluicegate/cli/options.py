@@ -28,6 +28,7 @@ __all__ = [
     "Group",
     "ListenerType",
     "NumberType",
+    "all_of",
     "config_option",
     "flag",
     "option",
@@ -118,6 +119,17 @@ class Group(click.Group):
                 ctx.fail(f"the command {name!r} is not in this version")
             ctx.fail(f"no such command {name!r}{suggestion(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
+
+
+def all_of(*decorators: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Several options as one decorator, in this order."""
+
+    def decorate(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
 
 
 def option(name: str, *, help: str, **attributes: Any) -> Callable[[Function], Function]:  # noqa: A002

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from sluicegate.bounds import REPORT_LOAD_MAX
-from sluicegate.cli.options import Group, NumberType, config_option, flag, option
+from sluicegate.cli.near import near_options, report_terms
+from sluicegate.cli.options import DurationType, Group, NumberType, all_of, config_option, flag, option
 from sluicegate.cli.remote.connect import call, connection_options
 from sluicegate.cli.remote.ruleset import compare
 from sluicegate.cli.replay import replayed
@@ -84,12 +85,17 @@ def _checked(ruleset: RuleSet | None, problems: Sequence[Problem]) -> dict[str, 
     "nodes",
     type=click.IntRange(1, REPORT_LOAD_MAX),
     default=1,
-    help="Processes that would decide alone while a store is away.",
+    help="Processes that share the store, and would decide alone while it is away.",
 )
+@option(
+    "lost-writes", type=DurationType(), default="2s", help="Of how long a failover of the store loses its last writes."
+)
+@all_of(*near_options())
 @flag("json", help="Print one JSON array.")
-def _bounds(file: Path, rps: float, clients: int, nodes: int, json: bool) -> int:
+def _bounds(file: Path, rps: float, clients: int, nodes: int, json: bool, **values: Any) -> int:
     """Print what each rule of FILE admits at worst, and what it costs in memory and store calls."""
-    report = bounds_report(read_rules(file), rps=rps, clients=clients, nodes=nodes)
+    near = report_terms(values)
+    report = bounds_report(read_rules(file), rps=rps, clients=clients, nodes=nodes, near=near)
     if json:
         _print_json([dataclasses.asdict(row) for row in report])
     else:

@@ -16,7 +16,7 @@ from sluicegate.app.run import run
 from sluicegate.app.settings import Settings, default_store
 from sluicegate.cli.feed import feed_of, feed_options
 from sluicegate.cli.near import near_of, near_options
-from sluicegate.cli.options import AddressType, DurationType, ListenerType, config_option, flag, option
+from sluicegate.cli.options import AddressType, DurationType, ListenerType, all_of, config_option, flag, option
 from sluicegate.cli.tls import general_tls_options, listener_tls_option, tls_of
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.grpc.door import ENGINES, is_installed
@@ -98,27 +98,18 @@ _GRPC_FLAGS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def _all_of(*decorators: Callable[[Any], Any]) -> Callable[[Function], Function]:
-    def decorate(function: Function) -> Function:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
-
-
 def _address(name: str, default: str | None, help: str) -> Callable[[Function], Function]:  # noqa: A002
     address = option(name, type=_ADDRESS, default=default, metavar="HOST:PORT", help=help)
-    return _all_of(address, listener_tls_option(name))
+    return all_of(address, listener_tls_option(name))
 
 
 def _listener(name: str, default: str | None, help: str) -> Callable[[Function], Function]:  # noqa: A002
     address = option(name, type=ListenerType(), default=default, metavar="HOST:PORT|off", help=help)
-    return _all_of(address, listener_tls_option(name))
+    return all_of(address, listener_tls_option(name))
 
 
 def _common_options() -> Callable[[Function], Function]:
-    return _all_of(
+    return all_of(
         config_option(),
         option(
             "rules",
@@ -182,11 +173,11 @@ def _proxy_options() -> Callable[[Function], Function]:
             decorators.append(option(f"{name}/--no-{name}", default=True, help=text))
         else:
             decorators.append(flag(name, help=text))
-    return _all_of(*decorators)
+    return all_of(*decorators)
 
 
 def _api_options() -> Callable[[Function], Function]:
-    return _all_of(
+    return all_of(
         _address("api", "127.0.0.1:8081", "Listener of the decision API, health and metrics."),
         option("api-token", metavar="TOKEN", help="Bearer token the API asks for; required off loopback."),
         option(
@@ -207,7 +198,7 @@ def _grpc_options() -> Callable[[Function], Function]:
         default="auto",
         help="What speaks HTTP/2 on the gRPC listener; auto is ngh2 where it is installed, else grpcio.",
     )
-    return _all_of(engine, *flags)
+    return all_of(engine, *flags)
 
 
 @click.command()

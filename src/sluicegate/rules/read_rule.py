@@ -7,6 +7,7 @@ from typing import Final
 
 from sluicegate.algorithms.precision import Precision
 from sluicegate.algorithms.spec import OnChange
+from sluicegate.rules.check_precision import precision_warnings
 from sluicegate.rules.fields import Block, Place, kind_of
 from sluicegate.rules.model import CostFrom, FailurePolicy, Match, Mode, OnMissing, Per, Rule, Scope, Tiers
 from sluicegate.rules.notation import shown
@@ -103,6 +104,7 @@ def read_rule(item: Item, position: int, tiers: Tiers, problems: Problems) -> Ru
     )
     _check_cost(rule, found)
     _check_penalty(rule, found)
+    _check_precision(rule, found)
     return found if name is not None and quotas else None
 
 
@@ -192,3 +194,10 @@ def _check_penalty(rule: Block, found: Rule) -> None:
     if not CLIENT_DIMENSIONS.intersection(found.per.dimensions):
         names = ", ".join(sorted(CLIENT_DIMENSIONS))
         rule.add("penalty", f"blocks clients, but per names none that a list can hold ({names})")
+
+
+def _check_precision(rule: Block, found: Rule) -> None:
+    """Said only where somebody asked for a precision: what a rule has by itself is right for it."""
+    if "precision" in rule:
+        for message in precision_warnings(found):
+            rule.warn("precision", message)

@@ -7,6 +7,7 @@ admissions net of refunds, on one store that keeps acknowledged writes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from sluicegate.algorithms import Ban, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket
@@ -14,49 +15,66 @@ from sluicegate.algorithms.share import share_of
 from sluicegate.algorithms.spec import Spec
 from sluicegate.clock import US_PER_S
 from sluicegate.rules.model import FailurePolicy, Mode, Rule, RuleSet
-from sluicegate.rules.report_row import RuleBounds
+from sluicegate.rules.report_near import ReportTerms, shared_bounds
+from sluicegate.rules.report_row import RuleBounds, SharedBounds
 from sluicegate.rules.report_text import render_bounds
 
-__all__ = ["COUNTER_OVERHEAD_BYTES", "RuleBounds", "bounds_report", "render_bounds"]
+__all__ = ["COUNTER_OVERHEAD_BYTES", "ReportTerms", "RuleBounds", "SharedBounds", "bounds_report", "render_bounds"]
 
 COUNTER_OVERHEAD_BYTES: Final = 256
 """Memory of one counter in the memory store beside its state: key text, entry and its share of the table. Measured: 192
 to 244 bytes for subjects of 15 to 32 characters; a test holds the sum with the state against real counters."""
 
 
-def bounds_report(ruleset: RuleSet, *, rps: float = 1000, clients: int = 100_000, nodes: int = 1) -> list[RuleBounds]:
+@dataclass(frozen=True, slots=True)
+class _Load:
+    rps: float
+    clients: int
+    nodes: int
+    near: ReportTerms | None
+
+
+def bounds_report(
+    ruleset: RuleSet,
+    *,
+    rps: float = 1000,
+    clients: int = 100_000,
+    nodes: int = 1,
+    near: ReportTerms | None = ReportTerms(),  # noqa: B008 - immutable
+) -> list[RuleBounds]:
     """The bounds of every limit of a rule set, in file order: rules, then tiers, then the parts of a quota.
 
     ``rps``: requests a second that match each rule; ``clients``: distinct clients with a live counter; ``nodes``: processes
-    that decide, for what a store failure costs where each takes its share.
+    that decide, for what a store failure costs where each takes its share, and for leases. ``near``: how leases and the deny cache are set;
+    None: there are none.
     """
-    return [row for rule in ruleset.rules for row in _rows(rule, rps, clients, nodes)]
+    load = _Load(rps, clients, nodes, near)
+    return [row for rule in ruleset.rules for row in _rows(rule, load)]
 
 
-def _rows(rule: Rule, rps: float, clients: int, nodes: int) -> Iterator[RuleBounds]:
+def _rows(rule: Rule, load: _Load) -> Iterator[RuleBounds]:
     for tier, quota in rule.quotas.items():
         if tier is None and len(rule.quotas) > 1:
             continue
         if len(quota.specs) < 2:
-            yield _row(
-                rule, (rule.name, tier, quota.text), quota.specs[0] if quota.specs else None, (rps, clients, nodes)
-            )
+            yield _row(rule, (rule.name, tier, quota.text), quota.specs[0] if quota.specs else None, load)
             continue
         for part, (spec, text) in enumerate(zip(quota.specs, quota.text.split(";"), strict=True), 1):
-            yield _row(rule, (f"{rule.name}#{part}", tier, text.strip()), spec, (rps, clients, nodes))
+            yield _row(rule, (f"{rule.name}#{part}", tier, text.strip()), spec, load)
 
 
-def _row(rule: Rule, label: tuple[str, str | None, str], spec: Spec | None, load: tuple[float, int, int]) -> RuleBounds:
+def _row(rule: Rule, label: tuple[str, str | None, str], spec: Spec | None, load: _Load) -> RuleBounds:
     name, tier, text = label
-    rps, clients, nodes = load
     asked = spec is not None and rule.mode is not Mode.OFF
     # A ban keeps no counter, and neither does a rule that is off.
     kept = spec if asked and not isinstance(spec, Ban) else None
-    counters = 0 if kept is None else clients if rule.per.dimensions else 1
+    counters = 0 if kept is None else load.clients if rule.per.dimensions else 1
     counter_bytes = 0 if kept is None else COUNTER_OVERHEAD_BYTES + kept.state_bytes()
     limits = spec if rule.mode is Mode.ENFORCE else None
     wrongly, why = (0, "nothing is refused") if limits is None else _refused_wrongly(limits)
-    outage_extra, store_failure = _store_failure(rule, limits, nodes)
+    outage_extra, store_failure = _store_failure(rule, limits, load.nodes)
+    shared = shared_bounds(rule, kept, load.nodes, load.near)
+    calls = load.rps if shared.calls_per_s is None else min(load.rps, shared.calls_per_s)
     return RuleBounds(
         rule=name,
         tier=tier,
@@ -74,10 +92,11 @@ def _row(rule: Rule, label: tuple[str, str | None, str], spec: Spec | None, load
         counters=counters,
         counter_bytes=counter_bytes,
         memory_bytes=counters * counter_bytes,
-        store_calls_per_s=rps if asked else 0.0,
+        store_calls_per_s=calls if asked else 0.0,
         on_store_failure=rule.on_store_failure.value,
         outage_extra=outage_extra,
         store_failure=store_failure,
+        shared=shared,
     )
 
 

@@ -4,7 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["RuleBounds"]
+__all__ = ["RuleBounds", "SharedBounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBounds:
+    """What leases and the deny cache do to one limit, where processes share its store.
+
+    ``precision``: what the counter has. ``leased``: whether it may be decided from leases at the given number of nodes; ``decided`` says
+    where it is, in words. ``over_admitted``: tokens above the rule's own bound in any interval, at most, while the store keeps its writes.
+    ``refused_wrongly``: tokens that lie in processes at steady load, at most, and that a refused client might have had.
+    ``lost_writes_extra``: tokens above the bound, at most, where the store loses its last writes; ``lost_writes``: in words.
+    ``trusted_s``: for how long at most a refusal is repeated without asking the store; 0: never. ``calls_per_s``: calls of the store by all
+    nodes, at most, for a counter that is always leased; None for others.
+    """
+
+    precision: str
+    leased: bool
+    decided: str = ""
+    over_admitted: int = 0
+    refused_wrongly: int = 0
+    refused_wrongly_why: str = ""
+    lost_writes_extra: int = 0
+    lost_writes: str = ""
+    trusted_s: float = 0.0
+    calls_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +45,7 @@ class RuleBounds:
     the most memory of one and ``memory_bytes`` of all. ``store_calls_per_s``: calls at the given load if every
     request matches; the rules of one request share its one call. ``outage_extra`` is how many tokens more than
     ``formula`` says one outage of the store admits at most, all nodes together; None where there is no such number.
-    ``store_failure`` says what the rule's policy does, in words.
+    ``store_failure`` says what the rule's policy does, in words. ``shared``: what a store that processes share adds to that.
     """
 
     rule: str
@@ -44,3 +68,4 @@ class RuleBounds:
     on_store_failure: str
     outage_extra: int | None
     store_failure: str
+    shared: SharedBounds

@@ -72,13 +72,37 @@ def _reasons(rows: Sequence[RuleBounds]) -> list[str]:
             f"  admits         {row.formula}",
             f"  refuses wrong  {row.refused_wrongly_why}",
             f"  store away     {row.on_store_failure}: {row.store_failure}",
+            *_shared(row),
         ]
     return [
         *lines,
         "",
         "Numbers are tokens of one counter. Memory is that of all counters at the given number of clients, in the memory",
         "store. All rules of one request share one store call. While only some nodes are cut off from the store, each of",
-        "them admits its share on top of what the store admits.",
+        "them admits its share on top of what the store admits. Writes are lost by a failover to a replica that is behind, a",
+        "restart without them or an eviction; an old master that goes on admits by itself until its clients leave it.",
+        *_trusted(rows),
+    ]
+
+
+def _shared(row: RuleBounds) -> list[str]:
+    """What is different where processes share the store; nothing of what is not enforced."""
+    shared = row.shared
+    if row.mode != "enforce" or not shared.decided:
+        return []
+    lines = [f"  {shared.precision:<13}  {shared.decided}"]
+    if shared.refused_wrongly_why:
+        lines.append(f"                 {shared.refused_wrongly_why}")
+    return [*lines, f"  writes lost    {shared.lost_writes}"]
+
+
+def _trusted(rows: Sequence[RuleBounds]) -> list[str]:
+    trusted_s = max(row.shared.trusted_s for row in rows)
+    if not trusted_s:
+        return []
+    return [
+        "A refusal by a shared store is repeated in the process for as long as it was said to last; a reset, a refund or a",
+        f"raised limit of which the news was lost is seen after {trusted_s:g} s at most. It never admits anybody.",
     ]
 
 

@@ -1,0 +1,128 @@
+"""What leases and the deny cache cost and risk, for one limit of a store that processes share.
+
+The protocol and its proof are in docs/concepts/leases.md; these are its bounds with the numbers of a rule put in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil
+
+from sluicegate.algorithms import Ban, SlidingLog
+from sluicegate.algorithms.leasing import LeaseTerms
+from sluicegate.algorithms.precision import Precision, precision_of
+from sluicegate.algorithms.spec import Spec
+from sluicegate.bounds import LEASE_LOG_HOLDS_MIN
+from sluicegate.clock import US_PER_S
+from sluicegate.rules.model import Rule
+from sluicegate.rules.report_row import SharedBounds
+
+__all__ = ["ReportTerms", "leased_from", "shared_bounds", "too_small"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTerms:
+    """What a fleet is set to, as far as bounds depend on it; the fields of a near store's settings by the same names.
+
+    ``lost_us``: of how long the store is assumed to lose its last writes. ``leases``, ``denials``: whether there are any.
+    ``confirmed``: grants are on a replica before they are used.
+    """
+
+    terms: LeaseTerms = field(default_factory=LeaseTerms)
+    horizon_us: int = 200_000
+    exact_below: int = 50
+    trust_us: int = 1_000_000
+    confirmed: bool = False
+    leases: bool = True
+    denials: bool = True
+    lost_us: int = 2_000_000
+
+
+def leased_from(nodes: int, terms: ReportTerms) -> int:
+    """The smallest limit that ``nodes`` processes lease; a smaller one is decided by the store."""
+    return nodes * terms.exact_below
+
+
+def too_small(spec: Spec, nodes: int, terms: ReportTerms) -> str:
+    """Why a counter of ``spec`` is not leased by so many processes, "" where it is."""
+    if spec.capacity < leased_from(nodes, terms):
+        who = "a process" if nodes == 1 else f"each of {nodes:,} processes"
+        return f"{spec.capacity:,} tokens are fewer than {terms.exact_below} for {who}"
+    window_us, hold_us = spec.window_us, terms.terms.hold_us
+    if isinstance(spec, SlidingLog) and window_us < LEASE_LOG_HOLDS_MIN * hold_us:
+        return (
+            f"a log of less than {LEASE_LOG_HOLDS_MIN * hold_us / US_PER_S:g} s would count a leased token for too long"
+        )
+    return ""
+
+
+def shared_bounds(rule: Rule, spec: Spec | None, nodes: int, terms: ReportTerms | None) -> SharedBounds:
+    """``spec`` None: the rule does not limit. ``terms`` None: every check asks the store."""
+    if spec is None or isinstance(spec, Ban):
+        return SharedBounds(Precision.EXACT.value, leased=False)
+    precision = Precision.EXACT
+    if terms is not None:
+        precision = precision_of(rule.precision, spec, denied_counts=rule.denied_counts)
+    terms = terms or ReportTerms(leases=False, denials=False)
+    leasable = terms.leases and precision in (Precision.AUTO, Precision.LEASED)
+    small = too_small(spec, nodes, terms) if leasable else ""
+    leased = leasable and not small
+    lost = min(spec.capacity, spec.most_admitted(terms.lost_us))
+    held = _held_back(spec, terms) if leased else 0
+    trusts = terms.denials and not rule.denied_counts
+    return SharedBounds(
+        precision=precision.value,
+        leased=leased,
+        decided="; ".join(_decided(precision, small, leased=leased, terms=terms)),
+        over_admitted=0,
+        refused_wrongly=held,
+        refused_wrongly_why=_why_held(spec, held, terms) if leased else "",
+        lost_writes_extra=lost,
+        lost_writes=_lost(spec, lost, leased=leased, terms=terms),
+        trusted_s=terms.trust_us / US_PER_S if trusts else 0.0,
+        calls_per_s=nodes * _asks_per_s(terms) if leased and precision is Precision.LEASED else None,
+    )
+
+
+def _decided(precision: Precision, small: str, *, leased: bool, terms: ReportTerms) -> Iterator[str]:
+    more = "nothing more is admitted while the store keeps its writes"
+    if precision is Precision.LEASED and leased:
+        yield f"decided in the process, from leases; {more}"
+    elif precision is Precision.AUTO and leased:
+        yield f"decided by the store; where it is hot in the process, from leases; {more}"
+    else:
+        yield "decided by the store"
+    if small:
+        yield f"not leased: {small}"
+    elif precision in (Precision.AUTO, Precision.LEASED) and not terms.leases:
+        yield "leases are off"
+
+
+def _held_back(spec: Spec, terms: ReportTerms) -> int:
+    """Tokens that lie in processes at a time, and that a client who is refused meanwhile might have had, at most.
+
+    What is taken in advance is what is used in one horizon, and an ask comes every quarter of it. Together never more than half of what there is.
+    """
+    ahead_us = terms.horizon_us * 5 // 4
+    return min(spec.capacity // 2, ceil(spec.capacity * ahead_us / spec.window_us))
+
+
+def _why_held(spec: Spec, held: int, terms: ReportTerms) -> str:
+    text = f"at steady load up to {held:,} fewer in any interval, which wait in processes"
+    if isinstance(spec, SlidingLog):
+        text += f"; each counts up to {terms.terms.hold_us / US_PER_S:g} s longer than the window"
+    return text
+
+
+def _asks_per_s(terms: ReportTerms) -> float:
+    return 4 * US_PER_S / terms.horizon_us
+
+
+def _lost(spec: Spec, lost: int, *, leased: bool, terms: ReportTerms) -> str:
+    text = f"{terms.lost_us / US_PER_S:g} s of them: up to {lost:,} more; all of them: up to {spec.capacity:,}"
+    if not leased:
+        return f"{text}; what was charged is admitted again"
+    if terms.confirmed:
+        return f"{text}; exact charges only: a replica has what was leased"
+    return f"{text}; exact charges only, and what was leased where one of those comes before the next lease"
