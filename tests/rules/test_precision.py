@@ -101,6 +101,8 @@ def test_what_cannot_be_leased_is_exact(wanted: Precision) -> None:
             "may admit more than the limit, though on_store_failure: closed says that one too many does harm",
         ),
         ("quota: 50/s, precision: leased", None),
+        ("quota: 19/s, precision: split", "never split: 19 tokens are too few for two parts, or come too slowly"),
+        ("quota: 20/s, precision: split", None),
         ("quota: 5/s", None),
         ("quota: 5/s, precision: auto", None),
         ("quota: 5/s, on_store_failure: closed, precision: exact", None),

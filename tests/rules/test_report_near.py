@@ -153,3 +153,25 @@ def test_longer_leases_are_told() -> None:
     near = replace(TERMS, terms=LeaseTerms(ttl_us=4_000_000, drift_ppm=100_000))
     (row,) = report("name: a, quota: 100/h, algorithm: sliding_log", near=near)
     assert "each counts up to 4.4 s longer" in row.shared.refused_wrongly_why
+
+
+def test_what_splitting_costs() -> None:
+    """What comes back in one call with each split, and what a process that is lost had not told."""
+    (row,) = report("name: a, per: [ip], quota: 10000/s, precision: split")
+    assert row.shared.decided == "decided by the store; where it is hot, in 64 parts"
+    assert row.shared.over_admitted == 10_000
+    assert row.shared.over_admitted_why.startswith("up to 80 more with each split, and 10,000 with each process")
+    (slow,) = report("name: a, quota: 600/m, precision: split")
+    assert (slow.shared.over_admitted, "in 60 parts" in slow.shared.decided) == (600, True)
+    (small,) = report("name: a, quota: 19/m, precision: split")
+    assert small.shared.decided == "decided by the store; too small to be split"
+    assert (small.shared.over_admitted, small.shared.over_admitted_why) == (0, "")
+
+
+@pytest.mark.parametrize("nodes, more", [(1, 2 * 108 + 100 + 2), (8, 2 * 108 + 100 + 16)])
+def test_what_estimating_costs(nodes: int, more: int) -> None:
+    """Twice the rate for the age of a figure, a tenth of a second more, and two tokens for each process."""
+    (row,) = report("name: a, quota: 1000/s, precision: estimated", nodes=nodes)
+    assert row.shared.over_admitted == more
+    assert f"up to {more} more where the load jumps" in row.shared.over_admitted_why
+    assert f"up to {more} more where the load jumps" in render_bounds([row])

@@ -9,12 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import ceil
 
-from sluicegate.algorithms import Ban, SlidingLog
+from sluicegate.algorithms import Ban, SlidingLog, TokenBucket
 from sluicegate.algorithms.leasing import LeaseTerms
+from sluicegate.algorithms.parts import parts_of
 from sluicegate.algorithms.precision import Precision, precision_of
 from sluicegate.algorithms.spec import Spec
-from sluicegate.bounds import LEASE_LOG_HOLDS_MIN
-from sluicegate.clock import US_PER_S
+from sluicegate.bounds import (
+    ESTIMATE_BURST_DIVISOR,
+    ESTIMATE_REFRESH_US,
+    LEASE_LOG_HOLDS_MIN,
+    REDIS_TIMEOUT_MS,
+    SPLIT_USE_US,
+)
+from sluicegate.clock import US_PER_MS, US_PER_S
 from sluicegate.rules.model import Rule
 from sluicegate.rules.report_row import SharedBounds
 
@@ -25,7 +32,7 @@ __all__ = ["ReportTerms", "leased_from", "shared_bounds", "too_small"]
 class ReportTerms:
     """What a fleet is set to, as far as bounds depend on it; the fields of a near store's settings by the same names.
 
-    ``lost_us``: of how long the store is assumed to lose its last writes. ``leases``, ``denials``: whether there are any.
+    ``lost_us``: of how long the store is assumed to lose its last writes; ``call_us``: the longest that one call of it takes. ``leases``, ``denials``: whether there are any.
     ``confirmed``: grants are on a replica before they are used.
     """
 
@@ -37,6 +44,7 @@ class ReportTerms:
     leases: bool = True
     denials: bool = True
     lost_us: int = 2_000_000
+    call_us: int = REDIS_TIMEOUT_MS * US_PER_MS
 
 
 def leased_from(nodes: int, terms: ReportTerms) -> int:
@@ -70,12 +78,14 @@ def shared_bounds(rule: Rule, spec: Spec | None, nodes: int, terms: ReportTerms 
     leased = leasable and not small
     lost = min(spec.capacity, spec.most_admitted(terms.lost_us))
     held = _held_back(spec, terms) if leased else 0
+    more, why_more = _more(precision, spec, nodes, terms)
     trusts = terms.denials and not rule.denied_counts
     return SharedBounds(
         precision=precision.value,
         leased=leased,
-        decided="; ".join(_decided(precision, small, leased=leased, terms=terms)),
-        over_admitted=0,
+        decided="; ".join(_decided(precision, spec, small, leased=leased, terms=terms)),
+        over_admitted=more,
+        over_admitted_why=why_more,
         refused_wrongly=held,
         refused_wrongly_why=_why_held(spec, held, terms) if leased else "",
         lost_writes_extra=lost,
@@ -85,12 +95,21 @@ def shared_bounds(rule: Rule, spec: Spec | None, nodes: int, terms: ReportTerms 
     )
 
 
-def _decided(precision: Precision, small: str, *, leased: bool, terms: ReportTerms) -> Iterator[str]:
+def _decided(precision: Precision, spec: Spec, small: str, *, leased: bool, terms: ReportTerms) -> Iterator[str]:
     more = "nothing more is admitted while the store keeps its writes"
     if precision is Precision.LEASED and leased:
         yield f"decided in the process, from leases; {more}"
     elif precision is Precision.AUTO and leased:
         yield f"decided by the store; where it is hot in the process, from leases; {more}"
+    elif precision is Precision.SPLIT:
+        parts = len(parts_of(spec))
+        yield (
+            f"decided by the store; where it is hot, in {parts} parts"
+            if parts > 1
+            else "decided by the store; too small to be split"
+        )
+    elif precision is Precision.ESTIMATED:
+        yield "decided by the store; where it is hot, by chance, from the rate of all processes"
     else:
         yield "decided by the store"
     if small:
@@ -113,6 +132,29 @@ def _why_held(spec: Spec, held: int, terms: ReportTerms) -> str:
     if isinstance(spec, SlidingLog):
         text += f"; each counts up to {terms.terms.hold_us / US_PER_S:g} s longer than the window"
     return text
+
+
+def _more(precision: Precision, spec: Spec, nodes: int, terms: ReportTerms) -> tuple[int, str]:
+    """Tokens admitted above the limit while the store keeps its writes, and why; docs/concepts/hot-keys.md has the arguments."""
+    tokens, period_us = (
+        (spec.tokens, spec.period_us) if isinstance(spec, TokenBucket) else (spec.capacity, spec.window_us)
+    )
+    if precision is Precision.SPLIT and len(parts_of(spec)) > 1:
+        split = -(-tokens * terms.call_us // period_us)
+        crash = min(spec.capacity, spec.most_admitted(SPLIT_USE_US))
+        told = f"up to {split:,} more with each split, and {crash:,} with each process that is lost meanwhile"
+        return max(split, crash), told
+    if precision is Precision.ESTIMATED:
+        age_us = ESTIMATE_REFRESH_US + terms.call_us
+        jump = (
+            ceil(2 * tokens * age_us / period_us + 2 * tokens * US_PER_S / (ESTIMATE_BURST_DIVISOR * period_us))
+            + 2 * nodes
+        )
+        return (
+            jump,
+            f"up to {jump:,} more where the load jumps; of k admitted about the root of k more or less by chance",
+        )
+    return 0, ""
 
 
 def _asks_per_s(terms: ReportTerms) -> float:

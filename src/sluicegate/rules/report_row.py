@@ -12,7 +12,7 @@ class SharedBounds:
     """What leases and the deny cache do to one limit, where processes share its store.
 
     ``precision``: what the counter has. ``leased``: whether it may be decided from leases at the given number of nodes; ``decided`` says
-    where it is, in words. ``over_admitted``: tokens above the rule's own bound in any interval, at most, while the store keeps its writes.
+    where it is, in words. ``over_admitted``: tokens above the rule's own bound in any interval, at most, while the store keeps its writes; ``over_admitted_why``: "" where none.
     ``refused_wrongly``: tokens that lie in processes at steady load, at most, and that a refused client might have had.
     ``lost_writes_extra``: tokens above the bound, at most, where the store loses its last writes; ``lost_writes``: in words.
     ``trusted_s``: for how long at most a refusal is repeated without asking the store; 0: never. ``calls_per_s``: calls of the store by all
@@ -23,6 +23,7 @@ class SharedBounds:
     leased: bool
     decided: str = ""
     over_admitted: int = 0
+    over_admitted_why: str = ""
     refused_wrongly: int = 0
     refused_wrongly_why: str = ""
     lost_writes_extra: int = 0

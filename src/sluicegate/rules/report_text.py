@@ -91,8 +91,8 @@ def _shared(row: RuleBounds) -> list[str]:
     if row.mode != "enforce" or not shared.decided:
         return []
     lines = [f"  {shared.precision:<13}  {shared.decided}"]
-    if shared.refused_wrongly_why:
-        lines.append(f"                 {shared.refused_wrongly_why}")
+    whys = (shared.over_admitted_why, shared.refused_wrongly_why)
+    lines += [f"                 {why}" for why in whys if why]
     return [*lines, f"  writes lost    {shared.lost_writes}"]
 
 
