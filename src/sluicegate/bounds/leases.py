@@ -10,6 +10,7 @@ __all__ = [
     "DENIAL_MARKS",
     "EXACT_BELOW_MAX",
     "HOT_PER_S_MAX",
+    "KEEPER_CLOSE_MS",
     "LEASED_KEEP_US",
     "LEASES_IN_PROCESS_MAX",
     "LEASES_PER_COUNTER_MAX",
@@ -115,3 +116,6 @@ TRUST_US_MAX: Final = 10_000_000
 
 # Calls per second of one counter at which it counts as hot, at most.
 HOT_PER_S_MAX: Final = 1_000_000
+
+# How long the end of a near store waits for its leases to go back. What does not go back in time ends by itself, one lease later.
+KEEPER_CLOSE_MS: Final = 2_000

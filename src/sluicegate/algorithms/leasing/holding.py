@@ -109,8 +109,8 @@ class Holding:
                     head = held
         self._head = head
         if head is _NONE:
-            self.low = self.low or self._mark > 0
-        elif self.low or left <= self._mark:
+            return
+        if self.low or left <= self._mark:
             self.low = True
             head.brink = head.granted
         else:
