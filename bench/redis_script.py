@@ -34,7 +34,6 @@ from sluicegate.clock import SystemClock
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.redis.packing import Packing
-from sluicegate.stores.redis.scripts import LOADED
 from sluicegate.stores.redis.secret import Subjects
 
 CLIENTS = 1_000
@@ -76,7 +75,7 @@ class Bench:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.reader = hiredis.Reader()
         self.packing = Packing(Subjects(plain=False, secret=b"the secret of a benchmark"), SystemClock(), "here")
-        for script in LOADED:
+        for script in self.packing.scripts.loaded:
             self.client.script_load(script.text)
 
     def calls(self, counters: Sequence[Counter], size: int) -> list[Words]:

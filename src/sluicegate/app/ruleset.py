@@ -32,7 +32,7 @@ from sluicegate.rules.paths import Glob, PathPattern, Segment, Wild, parse_patte
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import TAG_DIMENSIONS
 from sluicegate.stores.redis.definitions import CounterForm
-from sluicegate.stores.redis.scripts import DECIDE_ONE
+from sluicegate.stores.redis.scripts import PLAIN
 
 __all__ = ["FORMAT", "path_regex", "ruleset_document"]
 
@@ -80,7 +80,7 @@ def ruleset_document(engine: Engine, headers: RateHeaders, *, plain_keys: bool =
             },
             "tag_dimensions": TAG_DIMENSIONS,
             "methods": sorted(METHODS),
-            "script": {"digest": DECIDE_ONE.digest.decode(), "text": DECIDE_ONE.text.decode()},
+            "script": {"digest": PLAIN.decide_one.digest.decode(), "text": PLAIN.decide_one.text.decode()},
             "headers": list(headers.dialects),
             "fields": sorted(name.decode() for name in headers.names),
             "tiers": {"names": sorted({*ruleset.tiers.names}), "default": ruleset.tiers.default},

@@ -18,7 +18,11 @@ __all__ = [
     "REDIS_CONNECT_MS",
     "REDIS_COSTS_MEMO_MAX",
     "REDIS_EXIT_MS",
+    "REDIS_EXPECTED_CLIENTS_MAX",
     "REDIS_FORMS_MEMO_MAX",
+    "REDIS_HASH_CLIENTS",
+    "REDIS_HASH_FIELDS_MIN",
+    "REDIS_HASH_VALUE_BYTES_MAX",
     "REDIS_IDLE_CHECK_US",
     "REDIS_KEY_SECRET_BYTES_MAX",
     "REDIS_KEY_SECRET_BYTES_MIN",
@@ -201,3 +205,18 @@ REDIS_NEWS_FORBIDDEN_US: Final = 60_000_000
 
 # Redis store, news: milliseconds for which closing a store waits for news to be sent, so that a program that resets a counter and ends is heard.
 REDIS_NEWS_FLUSH_MS: Final = 100
+
+# Redis store, packed layout: clients whose counters share a hash, when as many come as were expected. A hash is searched from its front, so twice
+# as many cost half a microsecond more per check and save one byte per client.
+REDIS_HASH_CLIENTS: Final = 100
+
+# Redis store, packed layout: fields that the server must let a small hash have (hash-max-listpack-entries); fewer are told at the start. Chance
+# gives one hash in a million half as many clients again as the mean, and twice as many than were expected may come.
+REDIS_HASH_FIELDS_MIN: Final = 256
+
+# Redis store, packed layout: bytes of a value; one that is longer makes its hash a large one for good. It is the server's default
+# (hash-max-listpack-value), and a counter that needs more (a strict sliding window of many parts) is kept under a key of its own.
+REDIS_HASH_VALUE_BYTES_MAX: Final = 64
+
+# Redis store, packed layout: the most clients that can be expected.
+REDIS_EXPECTED_CLIENTS_MAX: Final = 10_000_000_000

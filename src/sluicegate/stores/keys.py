@@ -29,6 +29,12 @@ that part. The tag of a subject of several is its first part among ``TAG_DIMENSI
 address, the tenant), so that all counters of one client have one slot, and one atomic step decides them; the digest of the whole
 subject follows then. A subject of several parts without any of these is its own tag.
 
+In the packed layout (``stores/redis/layout.py``) the tag is that of the client's bucket, so that the counters of one client still
+have one slot:
+
+    rl1:default:{p1/100000/4711}:login:sliding_window:60000000/6:0:1000:1764501    a hash, with a field of 8 bytes per client
+    rl1:default:{p1/100000/4711}:5Sall1SFxsGj0VnfDLKVxA:search:sliding_log:60000000:0    what is no field has its own key
+
 The leases of a window or log stand beside its counter, under its key and ``:leases``, which no generation is called. So are the
 words that stand in the place of the generation of counters that serve another one (``beside_prefix``), in its slot.
 
@@ -55,6 +61,7 @@ __all__ = [
     "EVERYBODY",
     "LEDGER_SUFFIX",
     "TAG_DIMENSIONS",
+    "BucketSubjects",
     "PartMemo",
     "PlainSubjects",
     "SubjectDigests",
@@ -80,6 +87,7 @@ TAG_DIMENSIONS = ("api_key", "user", "ip", "tenant")
 
 _JOIN = "|"
 _DIGEST_BYTES = 16
+_FIELD_BYTES = 8  # of these the field in a hash; the others choose the hash
 _SAFE_VALUE = "/:@=+,* "
 _SAFE = re.compile(rf"[A-Za-z0-9_.~\-{_SAFE_VALUE}]{{1,{SUBJECT_CHARS_MAX}}}+", re.ASCII)
 
@@ -214,8 +222,60 @@ class SubjectDigests(dict[str, str]):
         return text
 
     def _digest(self, text: str) -> str:
-        digest = hmac_digest(self._secret, _encode(text), "sha256")[:_DIGEST_BYTES]
-        return urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+        return urlsafe_b64encode(self.digest(text)).rstrip(b"=").decode("ascii")
+
+    def digest(self, text: str) -> bytes:
+        """The digest of a subject or a part of one."""
+        return hmac_digest(self._secret, _encode(text), "sha256")[:_DIGEST_BYTES]
+
+
+class BucketSubjects(SubjectDigests):
+    """``SubjectDigests`` of the packed layout: the tag is the bucket of the client, chosen by his digest.
+
+    ``tag`` and a bucket's number stand in the braces. ``places``: of every subject its tag in braces and the field that is its own in the hashes
+    of that tag. What all requests share has a tag of its own.
+    """
+
+    __slots__ = ("_buckets", "_tag", "places")
+
+    def __init__(self, secret: bytes, tag: str, buckets: int) -> None:
+        super().__init__(secret)
+        self._tag = tag
+        self._buckets = buckets
+        self.places = _Places(self)
+
+    def __missing__(self, subject: str) -> str:
+        if subject == EVERYBODY:
+            return super().__missing__(subject)
+        text = self.bucket(subject) + ":" + self._digest(subject)
+        if len(self) >= SUBJECT_MEMO_MAX:
+            self.clear()
+        self[subject] = text
+        return text
+
+    def bucket(self, subject: str) -> str:
+        """The hash tag of a subject's counters, in braces."""
+        if subject == EVERYBODY:
+            return self[subject]
+        number = int.from_bytes(self.digest(tag_of(subject))[_FIELD_BYTES:], "little") % self._buckets
+        return f"{{{self._tag}{number}}}"
+
+
+class _Places(dict[str, tuple[bytes, bytes]]):
+    """See ``BucketSubjects.places``."""
+
+    __slots__ = ("_subjects",)
+
+    def __init__(self, subjects: BucketSubjects) -> None:
+        self._subjects = subjects
+
+    def __missing__(self, subject: str) -> tuple[bytes, bytes]:
+        subjects = self._subjects
+        place = (subjects.bucket(subject).encode(), subjects.digest(subject)[:_FIELD_BYTES])
+        if len(self) >= SUBJECT_MEMO_MAX:
+            self.clear()
+        self[subject] = place
+        return place
 
 
 class PlainSubjects(dict[str, str]):

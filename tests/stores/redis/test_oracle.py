@@ -27,6 +27,7 @@ from sluicegate.clock import ManualClock
 from sluicegate.stores.base import Charge, Counter, Receipt, Request
 from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.redis import RedisStore
+from sluicegate.stores.redis.layout import EPOCHS_S, placing
 
 pytestmark = pytest.mark.parametrize("server", ["redis", "valkey", "redis cluster", "valkey cluster"], indirect=True)
 
@@ -60,6 +61,8 @@ FAMILIES: tuple[tuple[Spec, ...], ...] = (
 
 OTHERS = ("ip:192.0.2.2", "ip:192.0.2.3")
 """Subjects of a batch in which all keys differ."""
+
+LAYOUTS = ("", "&layout=packed&expected_clients=500")
 
 run = itertools.count()
 
@@ -179,23 +182,37 @@ steps = st.tuples(
 )
 
 
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["plain", "packed"])
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(steps, min_size=1, max_size=40), st.integers(0, 14))
-def test_mixed_requests(open_store: Callable[[ManualClock], RedisStore], history: list, flags: int) -> None:
+def test_mixed_requests(open_store: Callable[..., RedisStore], layout: str, history: list, flags: int) -> None:
     """Requests of several algorithms, refusals that count, shadows, changed numbers, refunds, grants and a clock that jumps."""
     clock = ManualClock()
-    store = open_store(clock)
+    store = open_store(clock, layout)
     compare(store, clock, history, flags)
     store.close()
 
 
 def compare(store: RedisStore, clock: ManualClock, history: list, flags: int = 1) -> None:
+    # The packed layout forgets what a clock that went back by more than an epoch has left behind.
+    back_us = EPOCHS_S[0] * SECOND if store.settings.layout.packed else 1 << 62
+    latest_us = clock.now_us()
     model = Model(clock)
     counters = counters_of(flags)
+    # A birth is known for two epochs, of the shortest that the numbers of a rule ever asked for.
+    known_us = {
+        family[0].name: 2
+        * SECOND
+        * min(placing(counter, store.settings.layout, None)[1][0] or EPOCHS_S[-1] for counter in family)
+        for family in counters
+    }
     receipts: list[Receipt] = []
     for move_us, action, chosen in history:
-        clock.set(clock.now_us() + move_us)
+        clock.set(max(clock.now_us() + move_us, latest_us - back_us))
+        latest_us = max(latest_us, clock.now_us())
         if action == "refund":
+            if store.settings.layout.packed:
+                receipts = [one for one in receipts if clock.now_us() - one.charged_us <= known_us[one.counter.name]]
             assert store.refund(receipts) == model.refund(receipts), receipts
             receipts = []
             continue
@@ -227,7 +244,8 @@ def compare(store: RedisStore, clock: ManualClock, history: list, flags: int = 1
 
 @pytest.mark.parametrize("denied_counts", [False, True], ids=["refusals cost nothing", "refusals count"])
 @pytest.mark.parametrize("family", range(len(FAMILIES)))
-def test_each_alone(open_store: Callable[[ManualClock], RedisStore], family: int, denied_counts: bool) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["plain", "packed"])
+def test_each_alone(open_store: Callable[..., RedisStore], family: int, denied_counts: bool, layout: str) -> None:
     """A long sequence on one counter, its numbers changed now and then, equals the core's."""
     clock = ManualClock()
     draw = Random(family)
@@ -247,7 +265,7 @@ def test_each_alone(open_store: Callable[[ManualClock], RedisStore], family: int
         )
     # Of the flags that ``counters_of`` knows, those that give this family's counters what is asked for, and no shadow.
     flags = next(n for n in range(15) if ((n + family) % 3 == 0) == denied_counts and (n + family) % 5)
-    compare(open_store(clock), clock, history, flags)
+    compare(open_store(clock, layout), clock, history, flags)
 
 
 def test_a_refund_before_its_calendar_window(open_store: Callable[[ManualClock], RedisStore]) -> None:

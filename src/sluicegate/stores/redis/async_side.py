@@ -18,7 +18,6 @@ from sluicegate.stores.redis.core import Core
 from sluicegate.stores.redis.link import ReplyError
 from sluicegate.stores.redis.loop_side import LoopSide
 from sluicegate.stores.redis.riders import Words
-from sluicegate.stores.redis.scripts import LOADED
 
 __all__ = ["AsyncSide"]
 
@@ -80,7 +79,7 @@ class AsyncSide(Locked):
             return False
         replies: list[asyncio.Future[Any]] = []
         for node in core.router.nodes():
-            for script in LOADED:
+            for script in core.packing.scripts.loaded:
                 waiter: asyncio.Future[Any] = side.loop.create_future()
                 replies.append(waiter)
                 side.send_to(node, _Plain((b"SCRIPT", b"LOAD", script.text)), waiter.set_result, deadline_s)

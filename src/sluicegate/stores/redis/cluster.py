@@ -104,7 +104,7 @@ class ClusterRouter(Locked):
 
     def group_of_key(self, key: str | bytes) -> int:
         """The slot of a key."""
-        return slot_of(key if isinstance(key, str) else key.decode())
+        return slot_of(key)
 
     def node_of(self, group: int) -> Node:
         """The master of a slot. Raises StoreError where nobody is known to have it."""

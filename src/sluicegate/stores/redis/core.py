@@ -45,7 +45,12 @@ class Core:
         self.clock = SystemClock()
         """Of deadlines and intervals."""
         self.timeout_us = settings.timeout_ms * US_PER_MS
-        self.subjects = Subjects(plain=settings.plain_keys, secret=settings.key_secret)
+        self.subjects = Subjects(
+            plain=settings.plain_keys,
+            secret=settings.key_secret,
+            layout=settings.layout,
+            moving_from=settings.moving_from,
+        )
         self.beats = Beats(counted=counted)
         self.riders = Riders((self.subjects, self.beats))
         self.packing = Packing(self.subjects, clock or SystemClock(), settings.address, time_source)

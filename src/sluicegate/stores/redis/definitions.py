@@ -16,16 +16,27 @@ from sluicegate.clock import US_PER_MS
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import redis_frame
+from sluicegate.stores.redis.layout import PLAIN_LAYOUT, Layout, placing
 from sluicegate.stores.redis.records import BAN, ESTIMATE, FIXED, LEAKY, LOG, STRICT, TOKEN, Record
 
 __all__ = ["CounterForm", "row"]
 
 _CHANGE = {OnChange.KEEP: 0, OnChange.SCALE: 1, OnChange.RESET: 2}
+_STARTS = 5  # what scripts/place.lua is told of a calendar
 _ARRAY_15 = 15  # values of an array that has its length in its first byte
 _SHORT_LOG = (
     160  # the limit up to which a log is read and written whole, 2 KB: less work than its ends in several commands
 )
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def _row_of_bytes(values: Sequence[int | bytes]) -> bytes:
+    """``row`` with strings of bytes, in the form of texts: Redis' reader knows no other."""
+    return b"".join([_encode(value) if isinstance(value, int) else _text_head(len(value)) + value for value in values])
+
+
+def _text_head(size: int) -> bytes:
+    return bytes([0xA0 | size]) if size < 32 else bytes([0xD9, size])
 
 
 def row(values: Sequence[int | str]) -> bytes:
@@ -43,15 +54,18 @@ class CounterForm:
     """A counter as the scripts see it. Made once per counter and kept.
 
     ``head`` and ``tail`` stand around the subject in its key. ``record`` reads what a script shows of it. ``calendar``: its windows
-    are those of a calendar. ``long``: a log whose text may be long. ``hold_ms``: added to times to live.
+    are those of a calendar. ``long``: a log whose text may be long. ``hold_ms``: added to times to live. ``packed``: in the packed layout it is kept in
+    hashes, and its key is made of ``frame`` and the places of a subject.
     """
 
     __slots__ = (
-        "_capacity", "_charges", "_flags", "_own", "_period_us", "_starts_us", "_tokens", "_ttl_ms",
-        "calendar", "code", "counter", "head", "long", "record", "tail",
+        "_capacity", "_charges", "_flags", "_own", "_period_us", "_placing", "_starts_us", "_tokens", "_ttl_ms",
+        "calendar", "code", "counter", "frame", "head", "long", "old", "packed", "record", "tail",
     )  # fmt: skip
 
-    def __init__(self, counter: Counter, hold_ms: int = 0) -> None:
+    def __init__(
+        self, counter: Counter, hold_ms: int = 0, layout: Layout = PLAIN_LAYOUT, moving_from: Layout | None = None
+    ) -> None:
         spec = counter.spec
         self.counter = counter
         self.head, self.tail = redis_frame(counter.prefix)
@@ -69,6 +83,16 @@ class CounterForm:
         )
         self.record = Record.of(self.code, self._tokens, spec.sub_windows if isinstance(spec, SlidingWindow) else None)
         self._charges: dict[int, bytes] = {}
+        self._placing = b""
+        self.packed = False
+        """Whether its place in this layout is a field; ``old``: in the layout before."""
+        self.old = False
+        if layout.packed or moving_from is not None:
+            hashed, numbers = placing(counter, layout, moving_from)
+            self._placing = _row_of_bytes(numbers)
+            self.packed = hashed and layout.packed
+            self.old = hashed and moving_from is not None and moving_from.packed
+        self.frame = self.head.encode(), f"{self.tail}:".encode()
 
     def _describe(self) -> tuple[int, int, list[int | str]]:
         """(algorithm, usual time to live, numbers of the algorithm)."""
@@ -106,8 +130,8 @@ class CounterForm:
                 self._charges.clear()
             charge = self._charges[cost] = row(self._numbers(cost))
         if self.calendar is not None:
-            return charge + row(self._starts_around(guess_us))
-        return charge
+            charge += row(self._starts_around(guess_us))
+        return charge + self._placing if self._placing else charge
 
     def _numbers(self, cost: int) -> list[int | str]:
         capacity, spec = self._capacity, self.counter.spec
@@ -121,6 +145,10 @@ class CounterForm:
             drain = capacity * spec.period_us
             patience = drain if spec.nodelay else min(spec.max_delay_us * spec.tokens, drain)
             numbers += [*divmod(patience, spec.tokens), spec.max_delay_us, int(spec.nodelay)]
+        if self._placing:
+            # Where the numbers of its place begin, as Lua counts; negative where it is not the usual case.
+            place = len(numbers) + 1 + (0 if self.calendar is None else _STARTS)
+            numbers[1] = place if usual else -place
         return numbers
 
     def _starts_around(self, now_us: int) -> list[int]:

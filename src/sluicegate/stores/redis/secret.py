@@ -17,7 +17,8 @@ from typing import Final
 
 from sluicegate.bounds import REDIS_SECRET_CHECK_US
 from sluicegate.errors import StoreError
-from sluicegate.stores.keys import PlainSubjects, SubjectDigests
+from sluicegate.stores.keys import BucketSubjects, PlainSubjects, SubjectDigests
+from sluicegate.stores.redis.layout import PLAIN_LAYOUT, Layout
 from sluicegate.stores.redis.riders import NEVER_US, Words
 
 __all__ = ["SECRET_KEY", "Subjects"]
@@ -30,26 +31,41 @@ _MADE, _GIVEN = b"made:", b"given:"
 class Subjects:
     """``texts[subject]`` is what stands in a key. Safe from any thread; ``texts`` may be replaced at any time.
 
-    A ``Rider``: ``ready`` says whether the secret is known; decisions are made only then. With plain subjects it is never due.
+    Of the packed layout they are ``BucketSubjects``. ``before``: the same in the layout ``moving_from``, where counters may still be; None
+    where there is none. A ``Rider``: ``ready`` says whether the secret is known; decisions are made only then. With plain subjects it is never due.
     """
 
-    __slots__ = ("_mine", "due_us", "ready", "texts")
+    __slots__ = ("_mine", "before", "due_us", "layout", "moving_from", "ready", "texts")
 
     every_us = REDIS_SECRET_CHECK_US
     key = SECRET_KEY
 
-    def __init__(self, *, plain: bool, secret: bytes | None) -> None:
+    def __init__(
+        self,
+        *,
+        plain: bool,
+        secret: bytes | None,
+        layout: Layout = PLAIN_LAYOUT,
+        moving_from: Layout | None = None,
+    ) -> None:
+        self.layout = layout
+        self.moving_from = moving_from
         self.texts: dict[str, str] = {}
+        self.before: dict[str, str] | None = None
         self._mine = b""
         self.due_us = 0
         self.ready = False
         if plain:
             self.texts, self.ready, self.due_us = PlainSubjects(), True, NEVER_US
         elif secret is not None:
-            self.texts = SubjectDigests(secret)
+            self._digest_under(secret)
             self._mine = _GIVEN + sha256(b"sluicegate key_secret " + secret).hexdigest()[:16].encode()
         else:
             self._mine = _MADE + secrets.token_hex(16).encode()
+
+    def _digest_under(self, secret: bytes) -> None:
+        self.before = None if self.moving_from is None else _digests(secret, self.moving_from)
+        self.texts = _digests(secret, self.layout)
 
     def words(self) -> Words:
         """The command that keeps the secret that is there, else puts ours in; it replies with what was there."""
@@ -71,10 +87,14 @@ class Subjects:
             )
         if kept != self._mine or not self.ready:
             if kept.startswith(_MADE):
-                self.texts = SubjectDigests(kept.removeprefix(_MADE))
+                self._digest_under(kept.removeprefix(_MADE))
             elif not kept.startswith(_GIVEN):
                 self.ready = False
                 raise StoreError(f"the key {SECRET_KEY.decode()!r} holds no secret of this program", transient=False)
             self._mine = kept
             self.ready = True
         self.due_us = now_us + REDIS_SECRET_CHECK_US
+
+
+def _digests(secret: bytes, layout: Layout) -> SubjectDigests:
+    return BucketSubjects(secret, layout.tag, layout.buckets) if layout.packed else SubjectDigests(secret)

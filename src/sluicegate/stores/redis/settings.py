@@ -15,6 +15,7 @@ from sluicegate.bounds import (
 )
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.redis.addresses import Address, UrlParts, split_url
+from sluicegate.stores.redis.layout import PLAIN_LAYOUT, Layout, layout_of
 
 __all__ = ["SCHEMES", "RedisSettings"]
 
@@ -35,7 +36,9 @@ SCHEMES = (*_KINDS, *(scheme.replace("redis", "valkey", 1) for scheme in _KINDS)
 _HOST = "127.0.0.1"
 _PORT = 6_379
 _SENTINEL_PORT = 26_379
-_PARAMETERS = ("ca_certs", "db", "key_secret", "keys", "nodes", "timeout_ms")
+_PARAMETERS = (
+    "ca_certs", "db", "expected_clients", "key_secret", "keys", "layout", "moving_from", "moving_from_clients", "nodes", "timeout_ms",
+)  # fmt: skip
 _OF_SENTINEL = ("sentinel_password", "sentinel_username")
 
 
@@ -48,7 +51,8 @@ class RedisSettings:
     ``port`` are the first seed then. ``sentinel_username`` and ``sentinel_password``: of the Sentinels, which have users of their
     own. ``timeout_ms``: one decision, connecting included. ``plain_keys``: subjects stand readable in keys. ``key_secret``: None
     lets the store make one. ``nodes_min``: the least number of processes (>= 1) that a limit is divided by while the store is
-    down.
+    down. ``layout``: how counters are laid out. ``moving_from``: the layout before, where counters that are not found are looked for, and taken
+    from; None for nowhere.
     """
 
     host: str = _HOST
@@ -67,6 +71,8 @@ class RedisSettings:
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
     nodes_min: int = 1
+    layout: Layout = PLAIN_LAYOUT
+    moving_from: Layout | None = None
 
     @classmethod
     def from_url(cls, url: str) -> RedisSettings:
@@ -77,7 +83,8 @@ class RedisSettings:
         ``redis+sentinel://[user:password@]host[:port][,...]/service[/db]`` (and ``rediss+sentinel``).
 
         Parameters: ``timeout_ms``, ``db``, ``keys=plain|digest``, ``key_secret`` (at least 16 bytes), ``nodes`` (at least so many
-        processes share the limits), of TLS ``ca_certs``, a file, of Sentinel ``sentinel_username`` and ``sentinel_password``.
+        processes share the limits), ``layout=plain|packed`` with ``expected_clients`` for packed, ``moving_from=plain|packed`` with
+        ``moving_from_clients`` for packed, of TLS ``ca_certs``, a file, of Sentinel ``sentinel_username`` and ``sentinel_password``.
         Raises ConfigurationError, which never shows user, password or secret.
         """
         scheme = url.partition("://")[0].lower().replace("valkey", "redis", 1)
@@ -89,6 +96,7 @@ class RedisSettings:
         if "ca_certs" in given and not tls:
             raise ConfigurationError("store: ca_certs is for TLS (rediss://...) only")
         path, service, db = _place(parts, kind, given)
+        layout, moving_from = _layouts(kind, given)
         first = parts.addresses[0] if parts.addresses else Address(_HOST, _PORT)
         return cls(
             host=first.host,
@@ -107,6 +115,8 @@ class RedisSettings:
             sentinel_username=given.get("sentinel_username"),
             sentinel_password=given.get("sentinel_password"),
             nodes_min=_number("nodes", given.get("nodes", "1"), 1, FLEET_NODES_MAX),
+            layout=layout,
+            moving_from=moving_from,
         )
 
     @property
@@ -203,6 +213,25 @@ def _plain(text: str) -> bool:
     if text not in ("digest", "plain"):
         raise ConfigurationError(f"store: keys: want digest or plain, got {text[:20]!r}")
     return text == "plain"
+
+
+def _layouts(kind: str, given: dict[str, str]) -> tuple[Layout, Layout | None]:
+    """The layout, and the one before it."""
+    layout = layout_of("layout", given.get("layout", "plain"), given.get("expected_clients"))
+    moving_from = None
+    if "moving_from" in given:
+        moving_from = layout_of("moving_from", given["moving_from"], given.get("moving_from_clients"))
+        if kind == "cluster":
+            raise ConfigurationError(
+                "store: moving_from is for one server: on a cluster the counters of the two layouts are on different servers"
+            )
+        if moving_from == layout:
+            raise ConfigurationError("store: moving_from: this is the layout already")
+    elif "moving_from_clients" in given:
+        raise ConfigurationError("store: moving_from_clients is for moving_from=packed only")
+    if (layout.packed or (moving_from is not None and moving_from.packed)) and _plain(given.get("keys", "digest")):
+        raise ConfigurationError("store: keys=plain is for layout=plain only: the fields of a hash are digests")
+    return layout, moving_from
 
 
 def _secret(text: str | None) -> bytes | None:

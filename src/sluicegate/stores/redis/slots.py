@@ -18,14 +18,15 @@ __all__ = ["SLOTS", "Redirect", "Refresh", "SlotMap", "redirect_of", "slot_of"]
 SLOTS: Final = 16_384
 
 
-def slot_of(key: str) -> int:
+def slot_of(key: str | bytes) -> int:
     """The hash slot of a key: of what stands between its first brace and the next closing one, else of the whole key."""
-    start = key.find("{")
+    name = key.encode() if isinstance(key, str) else key
+    start = name.find(b"{")
     if start >= 0:
-        end = key.find("}", start + 1)
+        end = name.find(b"}", start + 1)
         if end > start + 1:
-            key = key[start + 1 : end]
-    return crc_hqx(key.encode(), 0) % SLOTS
+            name = name[start + 1 : end]
+    return crc_hqx(name, 0) % SLOTS
 
 
 class Redirect(NamedTuple):

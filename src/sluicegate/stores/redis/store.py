@@ -27,7 +27,6 @@ from sluicegate.stores.base import (
 from sluicegate.stores.redis.async_side import AsyncSide
 from sluicegate.stores.redis.core import Core
 from sluicegate.stores.redis.link import ReplyError, check_authorities
-from sluicegate.stores.redis.scripts import LOADED
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.sync_driver import SyncDriver
 
@@ -119,7 +118,7 @@ class RedisStore:
         """
         core = self._core
         deadline_us = core.clock.monotonic_us() + REDIS_WARM_MS * US_PER_MS
-        loads = [(b"SCRIPT", b"LOAD", script.text) for script in LOADED]
+        loads = [(b"SCRIPT", b"LOAD", script.text) for script in self._core.packing.scripts.loaded]
         try:
             core.await_ready(deadline_us, again=True)
             replies = [reply for node in core.router.nodes() for reply in node.ask(loads, deadline_us)]
@@ -234,7 +233,7 @@ class RedisStore:
             for one in found
         ]
 
-    def key(self, counter: Counter, subject: str) -> str:
+    def key(self, counter: Counter, subject: str) -> str | bytes:
         """The key under which a counter is kept; connects where the secret is not known yet."""
         if not self._core.ready:
             self.warm()

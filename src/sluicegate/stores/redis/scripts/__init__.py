@@ -6,10 +6,10 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["BEAT", "DECIDE", "DECIDE_ONE", "GRANT", "LEASE", "LOADED", "REFUND", "Script"]
+__all__ = ["BEAT", "MOVING", "PACKED", "PLAIN", "Script", "Scripts"]
 
 _FOLDER = Path(__file__).parent
-_GENERAL = ("frame", "exact", "states", "ledger", "buckets", "windows", "log", "algorithms")
+_GENERAL = ("frame", "exact", "ledger", "buckets", "windows", "log", "algorithms")
 
 
 class Script(NamedTuple):
@@ -31,18 +31,65 @@ def _script(name: str, *parts: str) -> Script:
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
-_DECIDING = (
-    "local function general(now, hold_ms, peek)",
-    _read(*_GENERAL, "deciding"),
-    "return decide_any\nend",
-    _read("usual", "place"),
-)
+_ALONE: Final = "local keys_given = #KEYS"
+_PACKED: Final = "local keys_given, olds = #KEYS, {}"
+_MOVING: Final = """local keys_given, olds = #KEYS / 2, {}
+for i = 1, keys_given do
+  olds[KEYS[i]] = KEYS[keys_given + i]
+end"""
+"""What comes first: how many keys are of this layout, and which key in the layout before each has."""
 
-DECIDE: Final = _script("decide", *_DECIDING, _read("call", "decide"))
-DECIDE_ONE: Final = _script("decide_one", *_DECIDING, _read("decide_one"))
-REFUND: Final = _script("refund", _read("place", "call", *_GENERAL, "counters", "refund"))
-GRANT: Final = _script("grant", _read("place", "call", *_GENERAL, "counters", "grant"))
-LEASE: Final = _script("lease", _read("place", "call", *_GENERAL, "lease"))
+
+class Scripts(NamedTuple):
+    """The scripts of a layout. ``forget`` None: counters are forgotten by deleting their keys."""
+
+    decide: Script
+    decide_one: Script
+    refund: Script
+    grant: Script
+    lease: Script
+    forget: Script | None = None
+
+    @property
+    def loaded(self) -> tuple[Script, ...]:
+        """The scripts that are called by their digest."""
+        return tuple([script for script in self if script is not None])
+
+
+def _deciding(first: str, states: str, *parts: str) -> tuple[str, ...]:
+    return (
+        first,
+        "local function general(now, hold_ms, peek)",
+        _read(*_GENERAL[:2], states, *_GENERAL[2:], "deciding"),
+        "return decide_any\nend",
+        _read("usual", "place", *parts),
+    )
+
+
+def _packed(first: str) -> Scripts:
+    first += "\n" + _read("places")
+    general = ("place", "call", *_GENERAL[:2], "packed_states", *_GENERAL[2:])
+    return Scripts(
+        _script("decide", *_deciding(first, "packed_states", "call", "packed_many")),
+        _script("decide_one", *_deciding(first, "packed_states", "packed_one")),
+        _script("refund", first, _read(*general, "counters", "refund")),
+        _script("grant", first, _read(*general, "counters", "grant")),
+        _script("lease", first, _read(*general, "lease")),
+        _script("forget", _read("forget")),
+    )
+
+
+_general = ("place", "call", *_GENERAL[:2], "states", *_GENERAL[2:])
+
+PLAIN: Final = Scripts(
+    _script("decide", *_deciding("", "states", "call", "decide")),
+    _script("decide_one", *_deciding("", "states", "decide_one")),
+    _script("refund", _ALONE, _read(*_general, "counters", "refund")),
+    _script("grant", _ALONE, _read(*_general, "counters", "grant")),
+    _script("lease", _read(*_general, "lease")),
+)
+PACKED: Final = _packed(_PACKED)
+MOVING: Final = _packed(_MOVING)
+"""``PACKED`` (a layout may be the plain one there too) where counters may still be where a layout before had them."""
+
 BEAT: Final = _script("beat", _read("beat"))
-LOADED: Final = (DECIDE, DECIDE_ONE, REFUND, GRANT, LEASE)
-"""The scripts that are called by their digest."""

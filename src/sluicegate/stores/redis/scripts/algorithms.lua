@@ -30,7 +30,7 @@ local function renewed(d, algorithm, key, state)
     if state then
       algorithm.write(d, key, state)
     else
-      call('DEL', key)
+      drop(d, key)
     end
   end
   return state

@@ -60,7 +60,7 @@ local function make_bucket(leaky)
   end
 
   function bucket.read(d, key)
-    local text, err = fetch(key)
+    local text, err = fetch(d, key)
     if not text then
       return nil, err
     end
@@ -275,7 +275,7 @@ local function make_bucket(leaky)
     if s.ledger then
       text, ttl_us = text .. ledger_text(s.ledger), math.max(ttl_us, LEASED_KEEP_US)
     end
-    store(key, text, ttl_us)
+    store(d, key, text, ttl_us)
   end
 
   return bucket

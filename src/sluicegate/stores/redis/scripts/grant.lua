@@ -5,7 +5,7 @@
 -- now alone: a calendar did not reach now, and nothing was done.
 
 local parts, problem = { struct.pack('<I8', now) }, ''
-for i = 1, #KEYS do
+for i = 1, keys_given do
   local key, given = KEYS[i], 0
   local d = form_at(message[3 + i], forms, now, hold_ms)
   local algorithm = algorithm_of(d[1])

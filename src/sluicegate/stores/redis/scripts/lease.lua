@@ -176,12 +176,13 @@ local function ledger_at(key, born)
 end
 
 local function write_all(d, algorithm, key, ledger_key, s, ledger, retire, before)
+  apart = not (retire and #ledger.entries == 0)
   if retire and #ledger.entries == 0 then
-    if s and (s ~= before or not ledger_key) then
+    if s and (s ~= before or not ledger_key or misplaced(d, key)) then
       s.ledger = nil
       algorithm.write(d, key, s)
     elseif not s and not ledger_key then
-      call('DEL', key)
+      drop(d, key)
     end
     if ledger_key then
       call('DEL', ledger_key)
@@ -195,14 +196,14 @@ local function write_all(d, algorithm, key, ledger_key, s, ledger, retire, befor
     return
   end
   ledger.born = s and s.born or 0
-  if s and s ~= before then
+  if s and (s ~= before or misplaced(d, key)) then
     dated(d, algorithm.write, d, key, s)
     if d[1] == 6 then
       -- Its entries may stand at the end of leases.
       call('PEXPIRE', key, lasting(math.max(2 * d[9], (s.last or now) + d[9] - now)))
     end
   end
-  store(ledger_key, ledger_text(ledger), LEASED_KEEP_US)
+  call('SET', ledger_key, ledger_text(ledger), 'PX', lasting(LEASED_KEEP_US))
 end
 
 local parts, problem = { struct.pack('<I8', now) .. life }, ''
@@ -219,7 +220,7 @@ while message[at] do
   if s and s.old then
     s = algorithm.carry(d, s)
     if not s then
-      call('DEL', key)
+      drop(d, key)
     end
   end
   local ledger

@@ -116,6 +116,7 @@ local function make_log()
   end
 
   function log.read(d, key)
+    arrive(d, key)
     local head = pcall_('GETRANGE', key, 0, HEAD - 1)
     if type(head) == 'table' then
       return nil, head.err
@@ -255,10 +256,10 @@ local function make_log()
       for i = 1, #s.all, 2 do
         parts[#parts + 1] = packed('<I7I5', s.all[i], s.all[i + 1])
       end
-      store(key, table.concat(parts), ttl_us)
+      store(d, key, table.concat(parts), ttl_us)
     elseif s.gone > CUT and 2 * s.gone > s.size then
       local kept = call('GETRANGE', key, HEAD + s.gone, -1)
-      store(key, packed('<I5I7I5I4', d[6], s.born, s.total, 0) .. kept, ttl_us)
+      store(d, key, packed('<I5I7I5I4', d[6], s.born, s.total, 0) .. kept, ttl_us)
       s.size, s.gone = s.size - s.gone, 0
     else
       call('SETRANGE', key, 0, packed('<I5I7I5I4', d[6], s.born, s.total, s.gone))

@@ -6,7 +6,7 @@
 -- nothing back. now alone: a calendar did not reach now, and nothing was done.
 
 local changed, problem = 0, ''
-for i = 1, #KEYS do
+for i = 1, keys_given do
   local key, charged_us = KEYS[i], message[4 * i + 1]
   local d = form_at(message[4 * i], forms, now, hold_ms)
   local algorithm = algorithm_of(d[1])

@@ -8,7 +8,7 @@
 
 -- `count`: the numbers of the state.
 local function read_window(d, key, layout, count)
-  local text, err = fetch(key)
+  local text, err = fetch(d, key)
   if not text then
     return nil, err
   end
@@ -110,7 +110,7 @@ local function make_fixed()
   end
 
   function fixed.write(d, key, s)
-    store(key, fixed.show(d, s), math.max(2 * d[9], s.n[1] + d[9] - now, d.next_stop - now))
+    store(d, key, fixed.show(d, s), math.max(2 * d[9], s.n[1] + d[9] - now, d.next_stop - now))
   end
 
   return fixed
@@ -219,7 +219,7 @@ local function make_estimate()
   end
 
   function estimate.write(d, key, s)
-    store(key, estimate.show(d, s), math.max(2 * d[9], s.n[1] + 2 * d[9] - now))
+    store(d, key, estimate.show(d, s), math.max(2 * d[9], s.n[1] + 2 * d[9] - now))
   end
 
   return estimate
@@ -351,7 +351,7 @@ local function make_strict()
   end
 
   function strict.write(d, key, s)
-    store(key, strict.show(d, s), math.max(2 * d[9] * d[10], expires(d, s.n) - now))
+    store(d, key, strict.show(d, s), math.max(2 * d[9] * d[10], expires(d, s.n) - now))
   end
 
   return strict

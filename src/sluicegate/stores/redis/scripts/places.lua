@@ -1,0 +1,263 @@
+-- Where the packed layout keeps a counter, and how it is written there.
+--
+-- Counters of many clients are fields of one hash. Its key is the counter's own without the last eight bytes, the client's digest, which
+-- is the field; then the length of an epoch in seconds and the number of the epoch:
+--   rl1:<namespace>:{p1/<buckets>/<bucket>}:<rule>:<algorithm>:<window>:<generation>:<seconds>:<epoch>
+-- An epoch is at least as long as a state of the counter can matter, so what is older than the epoch before has recovered. A counter
+-- stands in one place at a time, and moves to the hash of now with the first write of an epoch. It may also stand under its own key,
+-- as the plain layout has it: while parts of it are granted in advance, and where its numbers do not fit into a hash.
+--
+-- A form's d[2] is the place p, positive for the usual case, of
+--   d[p] seconds of an epoch, 0 where no hash is used  d[p + 1] bytes of a time  d[p + 2] head of a value
+--   d[p + 3] head of a plain text  d[p + 4] layout of the rest of a value  d[p + 5] bytes of a value
+--   d[p + 6] 1 where the counter is kept under its own key  d[p + 7] where a layout before this one may have it: 0 nowhere,
+--   1 under a key of its own, 2 in hashes too
+-- Value: bytes of each number of the quota, as octal digits in two bytes, these numbers, and the state: times from two epochs before
+-- the hash's own, in as few bytes as hold four epochs; counts and remainders in as many as the number they stay below.
+
+-- The plain text of a value in the hash of an epoch; nil where it cannot be one.
+local function expanded(d, value, seconds, epoch)
+  local packed, unpacked, floor = struct.pack, struct.unpack, math.floor
+  local code, p = d[1], d[2]
+  p = p < 0 and -p or p
+  local head, prefix, rest, size = d[p + 2], d[p + 3], d[p + 4], d[p + 5]
+  local at = #head + 1
+  if seconds ~= d[p] or string.sub(value, 1, #head) ~= head then
+    -- Written under other numbers, or in epochs of another length.
+    if #value < 2 then
+      return nil
+    end
+    local width = seconds == 1000 and 4 or seconds <= 100000 and 5 or 6
+    local count, digits = code == 1 and 3 or code == 2 and 5 or 1, (unpacked('<I2', value))
+    local bytes = {}
+    for i = count, 1, -1 do
+      bytes[i] = digits % 8
+      digits = floor(digits / 8)
+      if bytes[i] == 0 then
+        return nil
+      end
+    end
+    local last = 'I' .. bytes[code == 1 and 2 or code == 2 and 2 or 1]
+    rest = '<I' .. width .. 'I' .. width .. last
+    if code == 2 then
+      rest = rest .. 'I' .. width + 1
+    elseif code >= 4 then
+      rest = rest .. string.rep(last, code == 4 and 1 or d[10])
+    end
+    local layout = '<'
+    for i = 1, count do
+      layout = layout .. 'I' .. bytes[i]
+    end
+    at = 3 + struct.size(layout)
+    size = at - 1 + struct.size(rest)
+    if #value ~= size then
+      return nil
+    end
+    local numbers = { unpacked(layout, value, 3) }
+    prefix = packed(code == 1 and '<I5I5I7' or code == 2 and '<I5I5I7I6I1' or '<I5', unpack(numbers, 1, count))
+  elseif #value ~= size then
+    return nil
+  end
+  local base = (epoch - 2) * seconds * 1000000
+  if code == 5 then
+    local n = { unpacked(rest, value, at) }
+    n[1], n[2] = n[1] + base, n[2] + floor(base / d[9])
+    return prefix .. packed('<I7I8' .. string.rep('I5', d[10] + 1), unpack(n, 1, d[10] + 3))
+  end
+  local born, time, count, more = unpacked(rest, value, at)
+  if code == 4 then
+    return prefix .. packed('<I7I8I5I5', born + base, time + base, count, more)
+  elseif code == 2 then
+    local mark = floor(more / 2) + base
+    return prefix .. packed('<I7I8I5i8', born + base, time + base, count, more % 2 == 1 and -1 - mark or mark)
+  end
+  return prefix .. packed('<I7I8I5', born + base, time + base, count)
+end
+
+-- The value that stands for a plain text under the numbers of `d` in the hash of an epoch. A time before its base no longer matters.
+local function shrunk(d, text, epoch)
+  local packed, unpacked = struct.pack, struct.unpack
+  local code, p = d[1], d[2]
+  p = p < 0 and -p or p
+  local base, most, at = (epoch - 2) * d[p] * 1000000, 256 ^ d[p + 1] - 1, #d[p + 3] + 1
+  local born, time, count, more, n
+  if code == 5 then
+    n = { unpacked('<I7I8' .. string.rep('I5', d[10] + 1), text, at) }
+    born, time = n[1] - base, n[2] - math.floor(base / d[9])
+  else
+    born, time, count, more = unpacked(code == 2 and '<I7I8I5i8' or code == 4 and '<I7I8I5I5' or '<I7I8I5', text, at)
+    born, time = born - base, time - base
+  end
+  born = born < 0 and 0 or born > most and most or born
+  time = time < 0 and 0 or time > most and most or time
+  if code == 1 or code == 3 then
+    return d[p + 2] .. packed(d[p + 4], born, time, count)
+  elseif code == 4 then
+    return d[p + 2] .. packed(d[p + 4], born, time, count, more)
+  elseif code == 5 then
+    n[1], n[2] = born, time
+    return d[p + 2] .. packed(d[p + 4], unpack(n, 1, d[10] + 3))
+  end
+  -- A charge so old that its time is lost cannot be given back any more.
+  local mark = (more < 0 and -1 - more or more) - base
+  local given = (more < 0 or mark < 0) and 1 or 0
+  mark = mark < 0 and 0 or mark > most and most or mark
+  return d[p + 2] .. packed(d[p + 4], born, time, count, 2 * mark + given)
+end
+
+-- A counter that is not where it is first looked for: its text and place, or nil, or nil, nil and an error.
+local function search(d, key, old, now, p)
+  local try, sub, floor = redis.pcall, string.sub, math.floor
+  local base, field, code = sub(key, 1, -9), sub(key, -8), d[1]
+  local err
+
+  local function inside(base, seconds, epoch)
+    local hash = base .. seconds .. ':' .. epoch
+    local value = try('HGET', hash, field)
+    if type(value) == 'table' then
+      err = err or value.err
+    elseif value then
+      local text = expanded(d, value, seconds, epoch)
+      if text then
+        return text, hash
+      end
+      err = err or 'UNREADABLE the key holds something else than a counter'
+    end
+  end
+
+  -- The newest in epochs of one length: a clock that went back has left it in the next.
+  local function among(base, seconds)
+    local epoch = floor(now / seconds / 1000000)
+    local text, hash = inside(base, seconds, epoch + 1)
+    if not text then
+      text, hash = inside(base, seconds, epoch)
+    end
+    if not text then
+      text, hash = inside(base, seconds, epoch - 1)
+    end
+    return text, hash
+  end
+
+  local function under(name)
+    local text = try('GET', name)
+    if type(text) == 'table' then
+      err = err or text.err
+    elseif text then
+      return text, name
+    end
+  end
+
+  local text, place
+  if d[p] > 0 then
+    text, place = among(base, d[p])
+  end
+  if not text and code <= 2 then
+    -- The length of a bucket's epochs follows from its numbers, which may have been others.
+    local names = {}
+    for power = 3, 7 do
+      local seconds = 10 ^ power
+      local epoch = floor(now / seconds / 1000000)
+      if seconds ~= d[p] then
+        names[#names + 1] = base .. seconds .. ':' .. epoch + 1
+        names[#names + 1] = base .. seconds .. ':' .. epoch
+        names[#names + 1] = base .. seconds .. ':' .. epoch - 1
+      end
+    end
+    if try('EXISTS', unpack(names)) ~= 0 then
+      for power = 3, 7 do
+        if not text and 10 ^ power ~= d[p] then
+          text, place = among(base, 10 ^ power)
+        end
+      end
+    end
+  end
+  if not text and d[p + 6] == 0 then
+    text, place = under(key)
+  end
+  if not text and d[p + 7] > 0 then
+    if d[p + 7] == 2 and code <= 2 then
+      for power = 3, 7 do
+        if not text then
+          text, place = among(sub(old, 1, -9), 10 ^ power)
+        end
+      end
+    elseif d[p + 7] == 2 and d[p] > 0 then
+      text, place = among(sub(old, 1, -9), d[p])
+    end
+    if not text then
+      text, place = under(old)
+    end
+  end
+  if err then
+    return nil, nil, err
+  end
+  return text, place
+end
+
+-- A counter's text as the plain layout has it, and where it stands: the name of a hash or of its own key. `old`: its key in a layout before.
+local function look(d, key, old, now)
+  local p = d[2]
+  p = p < 0 and -p or p
+  local seconds, text, place = d[p], nil, nil
+  if d[p + 6] == 1 then
+    text, place = redis.pcall('GET', key), key
+  else
+    local epoch = math.floor(now / seconds / 1000000)
+    place = string.sub(key, 1, -9) .. seconds .. ':' .. epoch
+    text = redis.pcall('HGET', place, string.sub(key, -8))
+    if text and type(text) ~= 'table' then
+      text = expanded(d, text, seconds, epoch)
+      if not text then
+        return nil, nil, 'UNREADABLE the key holds something else than a counter'
+      end
+    end
+  end
+  if type(text) == 'table' then
+    return nil, nil, text.err
+  elseif text then
+    return text, place
+  elseif d[1] < 6 then
+    return search(d, key, old, now, p)
+  elseif old and old ~= key and redis.call('EXISTS', old) == 1 then
+    -- A log is never in a hash: it changes its name.
+    redis.call('RENAME', old, key)
+    text = redis.pcall('GET', key)
+    if type(text) == 'table' then
+      return nil, nil, text.err
+    end
+    return text, key
+  end
+end
+
+-- Takes a counter away from a place that is the name of a hash or of a key of its own, `key` or `old`.
+local function take(key, old, place)
+  if place == key or place == old then
+    redis.call('DEL', place)
+  else
+    redis.call('HDEL', place, string.sub(key, -8))
+  end
+end
+
+-- Writes a counter's text, `apart` under its own key, and takes it from where it stood. A hash gets its end with its first field.
+local function put(d, key, old, text, ttl_ms, now, hold_ms, place, apart)
+  if apart then
+    redis.call('SET', key, text, 'PX', ttl_ms)
+    if place and place ~= key then
+      take(key, old, place)
+    end
+    return
+  end
+  local p = d[2]
+  p = p < 0 and -p or p
+  local seconds = d[p]
+  local epoch = math.floor(now / seconds / 1000000)
+  local hash = string.sub(key, 1, -9) .. seconds .. ':' .. epoch
+  redis.call('HSET', hash, string.sub(key, -8), shrunk(d, text, epoch))
+  if place ~= hash then
+    local left_ms = math.ceil(((epoch + 2) * seconds * 1000000 - now) / 1000) + hold_ms
+    redis.call('PEXPIRE', hash, string.format('%.0f', left_ms), 'NX')
+    if place then
+      take(key, old, place)
+    end
+  end
+end
