@@ -234,10 +234,11 @@ class News(Locked):
         good = [node for node in nodes if node.breaker.closed] or nodes
         return good[(self._place + turn) % len(good)]
 
-    def is_good(self, node: Node) -> bool:
-        """Whether this server is still one to listen to."""
+    def is_good(self, address: str) -> bool:
+        """Whether the server at this address is still one to listen to."""
         nodes = self.core.router.nodes()
-        return node in nodes and (node.breaker.closed or not any(other.breaker.closed for other in nodes))
+        closed = [node.address for node in nodes if node.breaker.closed]
+        return address in (closed or [node.address for node in nodes])
 
     def take(self, messages: Sequence[bytes]) -> None:
         """Pass on what was heard. Messages of another form are left alone."""

@@ -56,11 +56,11 @@ class Waker:
 class NewsLink(Link):
     """A connection that is subscribed to a channel of a server. ``heard_us``: monotonic time of the last sign of life."""
 
-    __slots__ = ("_clock", "_unread", "heard_us", "node")
+    __slots__ = ("_clock", "_unread", "address", "heard_us")
 
     def __init__(self, node: Node, channel: bytes, deadline_us: int) -> None:
         """Connect and subscribe until the monotonic ``deadline_us``. Raises StoreError."""
-        self.node = node
+        self.address = node.address
         self._clock = clock = node.clock
         self._unread = 0
         super().__init__(node.settings, deadline_us, clock)
@@ -68,7 +68,7 @@ class NewsLink(Link):
             self._subscribe(channel, deadline_us)
         except OSError as error:
             self.close()
-            raise StoreError(f"Redis at {node.address} is lost ({error})") from None
+            raise StoreError(f"Redis at {self.address} is lost ({error})") from None
         except StoreError:
             self.close()
             raise
@@ -78,9 +78,9 @@ class NewsLink(Link):
     def _subscribe(self, channel: bytes, deadline_us: int) -> None:
         (reply,) = self.exchange(packed([(b"SUBSCRIBE", channel)]), 1, deadline_us, self._clock)
         if isinstance(reply, ReplyError):
-            raise fault_of(str(reply), self.node.address)
+            raise fault_of(str(reply), self.address)
         if not (isinstance(reply, list) and reply[:2] == [b"subscribe", channel]):
-            raise StoreError(f"Redis at {self.node.address} does not subscribe")
+            raise StoreError(f"Redis at {self.address} does not subscribe")
 
     def listen(self, waker: Waker, timeout_ms: int) -> list[bytes]:
         """The messages that have come, after ``timeout_ms`` at the latest, or when woken. Raises OSError where the connection has ended.

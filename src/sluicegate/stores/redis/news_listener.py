@@ -37,8 +37,10 @@ class Listener:
         "_began_us",
         "_link",
         "_looked_us",
+        "_messages",
         "_news",
         "_pause_us",
+        "_problem",
         "_random",
         "_turn",
         "waker",
@@ -53,23 +55,43 @@ class Listener:
         self._turn = 0
         self._began_us = self._looked_us = 0
         self._asked = False
+        self._messages: list[bytes] = []
+        self._problem: OSError | None = None
         # Only spreads the processes that lost a server over time.
         self._random = Random()  # noqa: S311
 
     def run(self) -> None:
         """Listen until nobody wants to hear."""
         try:
-            while (news := self._news()) is not None and news.wants(self):
-                if self._link is None:
-                    self._connect(news)
-                else:
-                    self._listen(news, self._link)
-                del news
+            while self._turn_of():
+                # Nothing is held here: whoever is collected as garbage is found to be so while this thread waits.
+                self._wait()
         finally:
             self.abandon()
             news = self._news()
             if news is not None:
                 news.gone(self)
+
+    def _turn_of(self) -> bool:
+        """Do what is to be done before something comes; False: nobody wants to hear."""
+        news = self._news()
+        if news is None or not news.wants(self):
+            return False
+        if self._link is not None:
+            self._hear(news, self._link)
+        else:
+            self._connect(news)
+        return True
+
+    def _wait(self) -> None:
+        """Wait until something comes, or it is time to connect."""
+        if self._link is None:
+            self.waker.wait(self._random.randint(self._pause_us // 2, self._pause_us) // US_PER_MS)
+            return
+        try:
+            self._messages = self._link.listen(self.waker, _LOOK_US // US_PER_MS)
+        except OSError as error:
+            self._problem = error
 
     def abandon(self) -> None:
         """Close what is open; nothing is sent."""
@@ -80,10 +102,6 @@ class Listener:
 
     def _connect(self, news: News) -> None:
         core = news.core
-        if self._pause_us:
-            self.waker.wait(self._random.randint(self._pause_us // 2, self._pause_us) // US_PER_MS)
-            if not news.wants(self):
-                return
         try:
             node = news.server(self._turn)
             now_us = core.clock.monotonic_us()
@@ -99,17 +117,21 @@ class Listener:
         # Whatever was told before this moment was not heard.
         news.pass_on(None)
 
-    def _listen(self, news: News, link: NewsLink) -> None:
+    def _hear(self, news: News, link: NewsLink) -> None:
+        """Pass on what has come."""
+        messages, self._messages = self._messages, []
+        problem, self._problem = self._problem, None
+        if messages:
+            news.take(messages)
         try:
-            messages = link.listen(self.waker, _LOOK_US // US_PER_MS)
-            if messages:
-                news.take(messages)
+            if problem is not None:
+                raise problem
             self._look(news, link, news.core.clock.monotonic_us())
         except OSError as error:
             self._link = None
             link.close()
             self._later()
-            news.failed(StoreError(f"news of Redis at {link.node.address} are cut ({error})"))
+            news.failed(StoreError(f"news of Redis at {link.address} are cut ({error})"))
 
     def _look(self, news: News, link: NewsLink, now_us: int) -> None:
         """Once in a while: is the server alive, and is it still the one? Raises OSError where it is not alive."""
@@ -126,7 +148,7 @@ class Listener:
         elif not self._asked:
             self._asked = True
             link.ask_for_life()
-        if not news.is_good(link.node):
+        if not news.is_good(link.address):
             self._link = None
             link.close()
 
