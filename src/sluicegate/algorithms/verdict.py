@@ -51,9 +51,9 @@ class Verdict(NamedTuple):
 
 
 class LocalVerdict(Verdict):
-    """A verdict of a process that did not ask the store, of a counter that the store keeps: on the safe side, and no exact number.
+    """A verdict of a process that did not ask the store, of a counter that the store keeps: as things stood when that answered last.
 
-    ``remaining`` is what certainly passes, ``retry_after_us`` no shorter than the store would say when it was asked last.
+    What passed has passed and what is refused is refused; ``remaining`` (0 for a refusal), ``retry_after_us`` and ``reset_after_us`` are estimates.
     """
 
     __slots__ = ()

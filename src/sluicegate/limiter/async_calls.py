@@ -122,7 +122,7 @@ class AsyncCalls(Calls):
             done(admitted, state, now_us, True)
             return
         arrived = partial(self._arrived_single_after_outage, done, live, charge, asked)
-        store.submit((charge,), arrived, peek=bool(asked.probes))
+        self._asked_store(store, exact=asked.exact).submit((charge,), arrived, peek=bool(asked.probes))
 
     # ------------------------------------------------------------------ coroutines
 
@@ -133,7 +133,7 @@ class AsyncCalls(Calls):
 
         Where the caller is cancelled meanwhile, the charge may have been made.
         """
-        store = self._async
+        store: AsyncStore | None = self._async
         if store is None or not self._enabled:
             return self.check(facts_or_key, cost, peek=peek, receipt=receipt)
         live = self._live
@@ -145,6 +145,7 @@ class AsyncCalls(Calls):
             held = self._fallback.handover.begin(plan.charges, live.terms_of, peek=peek)
             if held is not None and held.decided is not None:
                 return self._refused_here(plan, held.decided, peek=peek)
+            store = self._asked_store(store, exact=held is not None and held.exact)
         # Not ``adecide_one``: each coroutine inside another costs as much as handing the request over.
         waiter: asyncio.Future[Answer | StoreError] = asyncio.get_running_loop().create_future()
         store.submit(plan.charges, partial(_land, waiter), peek=peek or (held is not None and held.probes))
@@ -255,11 +256,17 @@ class AsyncCalls(Calls):
             if held is not None and held.decided is not None:
                 done(self._refused_here(plan, held.decided, peek=peek))
                 return
+            store = self._asked_store(store, exact=held is not None and held.exact)
         arrived = partial(self._arrived_special, done, live, plan, held, peek, receipt)
         store.submit(plan.charges, arrived, peek=peek or (held is not None and held.probes))
 
+    def _asked_store(self, store: AsyncStore, *, exact: bool) -> AsyncStore:
+        """The store to ask: what stands in front of the one that was given, or that itself (see ``Held.exact``)."""
+        return self._given if exact and isinstance(self._given, AsyncStore) else store
+
     async def _aanswers(self, store: AsyncStore, asked: Asked) -> Sequence[Answer | StoreError]:
         """What the store has for each request asked of it: an answer, or why there is none."""
+        store = self._asked_store(store, exact=asked.exact)
         decided = _aanswer(store, asked.requests, peek=False)
         if not asked.probes:
             return await decided

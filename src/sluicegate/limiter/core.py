@@ -22,6 +22,7 @@ from sluicegate.rules.facts import Facts
 from sluicegate.rules.model import Penalty, RuleSet
 from sluicegate.stores.base import Answer, AsyncStore, BulkStore, Receipt, Request, Store
 from sluicegate.stores.locks import Locked
+from sluicegate.stores.near import NEAR, NearSettings, NearStore, in_front_of
 from sluicegate.stores.urls import open_store
 
 __all__ = ["Core", "FactsOrKey"]
@@ -44,6 +45,7 @@ class Core(Locked):
         keyed: bool,
         nodes: int = 1,
         known: Known | None = None,
+        near: NearSettings | None = NEAR,
     ) -> None:
         super().__init__()
         self.known = Known(clock) if known is None else known
@@ -63,12 +65,20 @@ class Core(Locked):
             known=self.known,
         )
         self._receipts = Receipts(clock)
-        self._store = open_store(store, clock) if isinstance(store, str) else store
+        # What was given decides whatever must not be decided from leases; what stands in front of it, or it itself, decides the rest.
+        self._given = open_store(store, clock) if isinstance(store, str) else store
+        self._store = in_front_of(self._given, near, clock)
+        self._near = self._store if isinstance(self._store, NearStore) else None
         self._bulk = self._store if isinstance(self._store, BulkStore) else None
         self._async = self._store if isinstance(self._store, AsyncStore) else None
-        self._fallback = Fallback(clock, self._store, nodes)
+        self._fallback = Fallback(clock, self._given, nodes)
         self._outage = self._fallback.outage
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def near(self) -> NearStore | None:
+        """What answers in this process in front of the store, with its ``stats``; None where the store is asked about everything."""
+        return self._near
 
     @property
     def fallback_nodes(self) -> int:
@@ -108,7 +118,8 @@ class Core(Locked):
                 return self._refused_here(plan, held.decided, peek=peek)
         answer: Answer | StoreError
         try:
-            answer = self._store.decide_one(plan.charges, peek=peek or (held is not None and held.probes))
+            store = self._given if held is not None and held.exact else self._store
+            answer = store.decide_one(plan.charges, peek=peek or (held is not None and held.probes))
         except StoreError as error:
             answer = error
         return self._finish(live, plan, held, answer, peek=peek, receipt=receipt)
@@ -162,12 +173,12 @@ class Core(Locked):
 
     def _pay(self, debts: Sequence[Request], *, later: bool) -> None:
         """Charge the store what it is owed. A failure is left at that: nobody knows whether it was charged."""
-        if later and self._async is not None:
+        if later and isinstance(self._given, AsyncStore):
             for debt in debts:
-                self._async.submit(debt, _ignore)
+                self._given.submit(debt, _ignore)
             return
         try:
-            self._store.decide(debts)
+            self._given.decide(debts)
         except StoreError:
             self.stats.store_errors += 1
 

@@ -5,6 +5,7 @@ knows nothing of what was admitted. To hand it over:
 
 - When the store has answered the first request of a counter, it is charged what was admitted without it, as far as the local
   counter still shows it as used. Without this the store would let pass a second time what it gained during the outage.
+- Until then the store is asked itself: what is leased of a counter was granted by one that knows nothing of the outage.
 - For one drain time after that, at most ``FALLBACK_HANDOVER_US_MAX``, requests must pass both counters: the other nodes have charged
   theirs by then. The local counter is charged first, and given back if the store refuses.
 
@@ -31,7 +32,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     """What a request did to the local counters before the store is asked.
 
     ``refusal``: the whole answer, where they refuse. ``probes``: it is refused and yet the store must be asked, with
-    a peek, because nobody knows whether it is back for these counters. ``answer``: what they said, of the charges at
+    a peek, because nobody knows whether it is back for these counters. ``exact``: the store has not answered for one of these counters
+    since the outage, so it is asked itself, whatever is leased. ``answer``: what they said, of the charges at
     ``places``; ``records`` has for each what is remembered of its counter, and its share and subject.
     """
 
@@ -40,6 +42,7 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     places: tuple[int, ...]
     records: tuple[tuple[Touched, Share, str], ...]
     probes: bool = False
+    exact: bool = False
 
     @property
     def decided(self) -> FallbackAnswer | None:
@@ -66,13 +69,14 @@ class Asked(NamedTuple):
 
     ``held``: one per request, None for those that no hand-over concerns. ``requests``: to be decided; ``probes``: to
     be peeked at. ``places``: the place of the request among ``requests`` and then ``probes``, None where it is
-    refused already.
+    refused already. ``exact``: the store is to be asked itself, see ``Held``.
     """
 
     held: Sequence[Held | None]
     requests: Sequence[Request]
     places: Sequence[int | None]
     probes: Sequence[Request] = ()
+    exact: bool = False
 
     @classmethod
     def plainly(cls, requests: Sequence[Request]) -> Asked:
@@ -109,10 +113,10 @@ class HandOver:
         ]
         answer = self._store.decide_one(local, peek=peek)
         places = tuple(place for place, _, _ in touched)
+        exact = any(not entry.back for _, _, entry in touched)
         if answer.admitted:
-            return Held(None, answer, places, records)
-        probes = any(not entry.back for _, _, entry in touched)
-        return Held(_refusal(request, places, answer), answer, places, records, probes)
+            return Held(None, answer, places, records, False, exact)
+        return Held(_refusal(request, places, answer), answer, places, records, exact, exact)
 
     def begin_all(self, requests: Sequence[Request], terms_of: TermsOf) -> Asked:
         """``begin`` for a batch, in order."""
@@ -129,7 +133,7 @@ class HandOver:
             next(plain) if held is None or held.refusal is None else next(probing) if held.probes else None
             for held in all_held
         ]
-        return Asked(all_held, asked, places, probes)
+        return Asked(all_held, asked, places, probes, any(held is not None and held.exact for held in all_held))
 
     def end(self, held: Held, *, admitted: bool, peek: bool = False) -> list[Request]:
         """The store has answered the request: what it refused is given back here.

@@ -27,6 +27,7 @@ from sluicegate.rules.identity import IdentityResolver, read_identity
 from sluicegate.rules.model import FailurePolicy, RuleSet
 from sluicegate.rules.watched import RulesFile
 from sluicegate.stores.base import HitStore, Hitter, Store
+from sluicegate.stores.near import NEAR, NearSettings
 
 __all__ = ["FactsOrKey", "Limiter"]
 
@@ -53,6 +54,7 @@ class Limiter(Operating):
         keyed: bool,
         nodes: int = 1,
         known: Known | None = None,
+        near: NearSettings | None = NEAR,
     ) -> None:
         super().__init__(
             ruleset,
@@ -63,6 +65,7 @@ class Limiter(Operating):
             keyed=keyed,
             nodes=nodes,
             known=known,
+            near=near,
         )
         self._hitter: Hitter | None = None
         self._watch: Watch | None = None
@@ -80,18 +83,21 @@ class Limiter(Operating):
         namespace: str = "default",
         nodes: int = 1,
         watch: bool = False,
+        near: NearSettings | None = NEAR,
     ) -> Limiter:
         """A limiter by the rules in a YAML file. Files that the rules name are relative to it.
 
         ``watch``: a thread looks at the file, and those it names, five times a second; an edit is in service within a second, unless it
-        is a bad one, which changes nothing and is logged. It ends with ``close``, and goes on in a forked process.
+        is a bad one, which changes nothing and is logged. It ends with ``close``, and goes on in a forked process. ``near``: see ``from_rules``.
 
         Raises ConfigurationError: RulesInvalid with every problem of the file, or why it or the store cannot be used.
         """
         path = Path(path)
         clock = clock or SystemClock()
         file = RulesFile(path.absolute() if watch else path, clock, rules_needed=False)
-        limiter = cls.from_rules(file.load(), store, clock, namespace=namespace, base_dir=file.path.parent, nodes=nodes)
+        limiter = cls.from_rules(
+            file.load(), store, clock, namespace=namespace, base_dir=file.path.parent, nodes=nodes, near=near
+        )
         if watch:
             limiter._watch = Watch(file, limiter)
             limiter._watch.start()
@@ -108,12 +114,14 @@ class Limiter(Operating):
         base_dir: Path | None = None,
         nodes: int = 1,
         known: Known | None = None,
+        near: NearSettings | None = NEAR,
     ) -> Limiter:
         """A limiter by a rule set. ``namespace`` keeps services apart that share a store.
 
         ``nodes`` (1 to ``FLEET_NODES_MAX``): the least number of processes that share the store's limits. Each takes its part of
         them while the store is away; a store that knows of more processes has the last word. ``known``: the lists and subjects of another
-        limiter, to share them; None: its own.
+        limiter, to share them; None: its own. ``near``: what of a store over a network is answered in this process, by leases and by a memory of
+        refusals; None: nothing, every check is a call of the store. ``terms`` in it must be the same wherever the store is used.
         """
         return cls(
             ruleset,
@@ -124,6 +132,7 @@ class Limiter(Operating):
             keyed=False,
             nodes=nodes,
             known=known,
+            near=near,
         )
 
     @classmethod
@@ -139,11 +148,13 @@ class Limiter(Operating):
         on_store_failure: str = FailurePolicy.LOCAL.value,
         nodes: int = 1,
         identity: Mapping[str, object] | None = None,
+        near: NearSettings | None = NEAR,
     ) -> Limiter:
         """A limiter with one quota, such as ``"100/minute"``, for every key. ``name`` appears as ``decision.rule``.
 
         ``identity``: whose word counts for what, as in a rules file (``{"trusted_peers": ["10.0.0.0/8"]}``), for doors that count
         by address; files in it are relative to the working directory. None believes nobody.
+        ``near``: see ``from_rules``.
         """
         ruleset = quota_rules(quota, algorithm=algorithm, name=name, version=1, on_store_failure=on_store_failure)
         return cls(
@@ -154,6 +165,7 @@ class Limiter(Operating):
             base_dir=None,
             keyed=True,
             nodes=nodes,
+            near=near,
         )
 
     # ------------------------------------------------------------------ deciding
@@ -198,6 +210,8 @@ class Limiter(Operating):
             # Fetched key sets and identity counts outlive the edit: no token is unknown until the next fetch.
             fresh.resolver.adopt(live.resolver)
             self._live = fresh
+            if self._near is not None:
+                self._near.forget()
             self._quicken()
             self.stats.applies += 1
 
@@ -260,8 +274,8 @@ class Limiter(Operating):
 
     @property
     def store(self) -> Store:
-        """Where the counters live."""
-        return self._store
+        """Where the counters live, as it was given; ``near`` may stand in front of it."""
+        return self._given
 
     @property
     def clock(self) -> Clock:
@@ -286,7 +300,7 @@ class Limiter(Operating):
 
     def __repr__(self) -> str:
         live = self._live
-        return f"<Limiter {len(live.ruleset.rules)} rules version={live.version} store={self._store!r}>"
+        return f"<Limiter {len(live.ruleset.rules)} rules version={live.version} store={self._given!r}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -314,7 +328,9 @@ class Limiter(Operating):
             (counter,) = keyed.counters
             otherwise = partial(Limiter.hit, self)
             outcome = Outcome.DENIED if counter.spec.capacity else Outcome.NEVER_FITS
-            self._hitter = self._store.hitter(
+            # After an outage a request must pass the local counters too, which are on the long way only.
+            hitter = self._store.hitter if self._near is None else partial(self._near.hitter, gate=self._outage)
+            self._hitter = hitter(
                 counter,
                 lambda name: counter.prefix + subject_of_key(name),
                 otherwise,

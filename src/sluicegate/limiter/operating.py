@@ -73,14 +73,19 @@ class Operating(AsyncCalls):
         return self._store.reset(self._forget_all(target, rule))
 
     def forget(self, target: Target | None = None, *, rule: str | None = None) -> None:
-        """Drop what this process keeps of the counters beside the store: the counters of the local fallback. None: of all clients.
+        """Drop what this process keeps of the counters beside the store: those of the local fallback, and remembered refusals. None: of all clients.
 
-        For counters that were changed in the store by somebody else. Raises no StoreError.
+        For counters that were changed in the store by somebody else. Tokens that are leased stay. Raises no StoreError.
         """
+        near = self._near
         if target is None:
             self._fallback.forget_all()
-        else:
-            self._forget_here(charges_of(self._live, self.known, target, rule))
+            if near is not None:
+                near.forget()
+            return
+        keys = self._forget_here(charges_of(self._live, self.known, target, rule))
+        if near is not None:
+            near.forget(keys)
 
     async def aread(self, target: Target, *, rule: str | None = None) -> list[CounterState]:
         """``read`` for coroutines."""

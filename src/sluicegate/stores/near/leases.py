@@ -207,6 +207,11 @@ class Leases:
         self._set_leasable(entry)
         return entry.leasable
 
+    def used(self, key: str) -> int | None:
+        """Tokens that were ever spent here of a counter's leases; None where it has none."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.used
+
     def retire(self, key: str) -> None:
         """A counter that was promoted is exact again: what is held of it goes back."""
         entry = self._entries.get(key)
