@@ -249,8 +249,8 @@ class HotStore(Locked):
                 return span
         elif counter.precision is _SPLIT:
             whole = self.splits.whole(counter)
-            if whole is not None:
-                split = self.splits.using(counter.prefix + subject, now_us) if cost <= counter.spec.capacity else None
+            if whole is not None and cost <= counter.spec.capacity:
+                split = self.splits.using(counter.prefix + subject, now_us)
                 if split is not None:
                     return _by_parts(charge, split)
                 span = Span(charge, Kind.WHOLE, (charge, (whole.gate, subject, 1)))
@@ -298,7 +298,7 @@ class HotStore(Locked):
                 continue
             wait_us = gate.retry_after_us or 0
             split = self.splits.gated(span.whole, span.charge[1], wait_us, route.sent_us, now_us)
-            if split is not None and span.charge[2] <= span.charge[0].spec.capacity:
+            if split is not None:
                 spans[place] = _by_parts(span.charge, split)
                 changed = True
         if changed:

@@ -18,7 +18,7 @@ Errors. Let B and r be the limit and its rate.
   full again: of a part that is 1 / n of the limit. Nothing else, whatever nodes do not agree about.
 - Refused too much. A part may be empty while others are not: each process asks one part after the other, so with requests of one cost
   all parts are used alike, to one request per process. At a split the shares are rounded down: fewer than n tokens. At a merge requests are refused for
-  at most ``SPLIT_MARGIN_US`` by a gate that is about to open. A split whose first exchange fails half way begins with nothing.
+  at most ``SPLIT_MARGIN_US`` by a gate that is about to open. A cost above half of a part takes of several, all of which must have it. A split whose first exchange fails half way begins with nothing.
 
 Pure: no clock, no lock, no I/O. ``now_us`` is the steady time of this process.
 """
@@ -111,17 +111,19 @@ class Split:
         self._turn = turn
 
     def charges(self, cost: int) -> list[Charge]:
-        """A charge of the whole (``cost`` at most its capacity) as charges of parts: of the next one, and of more where one does not hold so much."""
-        charges: list[Charge] = []
-        parts = self.whole.parts
-        while cost > 0:
-            turn = self._turn
-            part = parts[turn]
-            piece = min(cost, part.spec.capacity)
-            charges.append((part, self.subjects[turn], piece))
-            cost -= piece
+        """A charge of the whole (``cost`` at most its capacity) as charges of parts: of the next one, or evenly of so many that half of each holds it."""
+        parts, turn = self.whole.parts, self._turn
+        least = parts[-1].spec.capacity
+        if cost <= least // 2:
             self._turn = turn + 1 if turn + 1 < len(parts) else 0
-        return charges
+            return [(parts[turn], self.subjects[turn], cost)]
+        count = min(len(parts), -(-2 * cost // least))
+        size, more = divmod(cost, count)
+        # Where it takes nearly all of all parts, what does not divide goes to the larger ones, which are the first.
+        begin = 0 if size >= least else turn
+        self._turn = (turn + count) % len(parts)
+        places = [(begin + step) % len(parts) for step in range(count)]
+        return [(parts[place], self.subjects[place], size + (step < more)) for step, place in enumerate(places)]
 
     @property
     def duty(self) -> Duty:
