@@ -26,6 +26,7 @@ __all__ = [
     "LEASE_LOG_HOLDS_MIN",
     "LEASE_REPORTS_MAX",
     "LEASE_SERIAL_MAX",
+    "LEASE_SLIDING_HORIZONS_MIN",
     "LEASE_SPENDS_MAX",
     "LEASE_STEP_ITEMS_MAX",
     "LEASE_TTL_US_MAX",
@@ -98,6 +99,10 @@ LEASE_GAP_US_MAX: Final = 1_000_000
 # A log counts a token at the end of its lease, so each is gone for one window and one hold. Logs of fewer holds are decided exactly:
 # at twenty a log admits at most a twentieth less.
 LEASE_LOG_HOLDS_MIN: Final = 20
+
+# A sliding window counts what is held and what waits to be shared out, a third of a horizon of its rate, as used. Shorter ones than five horizons
+# would admit a tenth less, and are decided exactly.
+LEASE_SLIDING_HORIZONS_MIN: Final = 5
 
 # Lives of servers that a process remembers, to know for how long it has seen them: more than the masters of a large cluster.
 LEASE_LIVES_MAX: Final = 1_024

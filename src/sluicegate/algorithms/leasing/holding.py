@@ -23,15 +23,17 @@ __all__ = ["Holding", "Spend"]
 class _Held:
     """One lease. ``taken``: spent and provisional tokens; ``pending``: the provisional ones among them.
 
-    ``brink``: as long as not more is taken, ``take`` needs to look no further; -1 where nothing may be taken.
+    ``brink``: as long as not more is taken, ``take`` needs to look no further; -1 where nothing may be taken. From ``gone_us`` on the store
+    knows nothing of it either.
     """
 
-    __slots__ = ("brink", "closing", "end_us", "granted", "pending", "serial", "spends", "taken")
+    __slots__ = ("brink", "closing", "end_us", "gone_us", "granted", "pending", "serial", "spends", "taken")
 
-    def __init__(self, serial: int, granted: int, end_us: int) -> None:
+    def __init__(self, serial: int, granted: int, end_us: int, gone_us: int) -> None:
         self.serial = serial
         self.granted = granted
         self.end_us = end_us
+        self.gone_us = gone_us
         self.taken = self.pending = self.spends = 0
         self.closing = False
         self.brink = -1
@@ -42,7 +44,7 @@ class _Held:
         self.brink = -1
 
 
-_NONE: Final = _Held(0, 0, 0)
+_NONE: Final = _Held(0, 0, 0, 0)
 """The lease that is spent of where there is none."""
 
 
@@ -59,7 +61,7 @@ class Holding:
     under a new holder's name.
     """
 
-    __slots__ = ("_asked", "_gone", "_head", "_leases", "_mark", "low", "serial", "terms", "wanted")
+    __slots__ = ("_asked", "_gone", "_head", "_leases", "_mark", "low", "serial", "terms", "wanted", "written_off")
 
     def __init__(self, terms: LeaseTerms, serial: int = 0) -> None:
         self.terms = terms
@@ -69,6 +71,8 @@ class Holding:
         """Less is left than ``warn_below`` said."""
         self.serial = serial
         """The last id this holder used for this counter; none is used twice."""
+        self.written_off = 0
+        """Tokens that ended here unspent, and that the store was not heard to take back."""
         self._leases: list[_Held] = []
         self._asked: dict[int, int] = {}
         self._head = _NONE
@@ -129,7 +133,7 @@ class Holding:
 
     @property
     def count(self) -> int:
-        """Leases that are held, ended and closing ones included until the next ``ask``."""
+        """Leases that are held, ended and closing ones included until the store knows it."""
         return len(self._leases)
 
     def left(self, now_us: int) -> int:
@@ -192,13 +196,18 @@ class Holding:
 
         It may be lost or come twice. ``granted`` takes the answer to the wish, by the ask's ``serial``; ``answered`` confirms the reports.
         """
-        self._forget_ended(now_us)
+        self._forget_gone(now_us)
         reports: list[LeaseReport] = []
         for held in self._leases:
-            if (close or held.taken == held.granted) and not held.pending:
+            if now_us >= held.end_us:
+                # What was left goes back, in the time by which the store waits longer. What is provisional does not pass any more.
+                held.end_us = 0
+                held.close()
+            elif (close or held.taken == held.granted) and not held.pending:
                 # From here on nothing of it is spent, whether or not the store hears of it.
                 held.close()
-            reports.append(LeaseReport(held.serial, held.taken - held.pending, held.closing and not held.pending))
+            closed = held.closing and (not held.pending or held.end_us == 0)
+            reports.append(LeaseReport(held.serial, held.taken - held.pending, closed))
         serial = 0
         if want > 0 and len(self._leases) < LEASE_REPORTS_MAX and self.serial < LEASE_SERIAL_MAX:
             self.serial = serial = self.serial + 1
@@ -226,7 +235,7 @@ class Holding:
         end_us = sent_us + self.terms.usable_us(grant.lasts_us)
         if now_us >= end_us:
             return 0
-        held = _Held(ask.serial, grant.granted, end_us)
+        held = _Held(ask.serial, grant.granted, end_us, now_us + grant.lasts_us)
         self._leases.append(held)
         self._leases.sort(key=_end_us)
         if not grant.confirmed:
@@ -262,9 +271,11 @@ class Holding:
         self._asked.clear()
         self._head = _NONE
 
-    def _forget_ended(self, now_us: int) -> None:
-        if any(now_us >= held.end_us for held in self._leases):
-            self._remove({held.serial for held in self._leases if now_us >= held.end_us})
+    def _forget_gone(self, now_us: int) -> None:
+        gone = [held for held in self._leases if now_us >= held.gone_us]
+        if gone:
+            self.written_off += sum([held.granted - held.taken + held.pending for held in gone])
+            self._remove({held.serial for held in gone})
 
     def _remove(self, serials: AbstractSet[int]) -> None:
         if serials:

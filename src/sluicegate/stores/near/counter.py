@@ -7,7 +7,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sluicegate.algorithms import FixedWindow, SlidingLog, SlidingWindow, Spec, TokenBucket
 from sluicegate.algorithms.leasing import Holding, LeaseAsk, LeaseGrant, LeaseTerms, Spend
-from sluicegate.bounds import COST_MAX, LEASE_BEGIN_REQUESTS, LEASE_GAP_US_MAX, LEASE_LOG_HOLDS_MIN
+from sluicegate.bounds import (
+    COST_MAX,
+    LEASE_BEGIN_REQUESTS,
+    LEASE_GAP_US_MAX,
+    LEASE_LOG_HOLDS_MIN,
+    LEASE_SLIDING_HORIZONS_MIN,
+)
 from sluicegate.clock import US_PER_S
 from sluicegate.stores.base import Counter
 from sluicegate.stores.near.lives import Lives
@@ -40,13 +46,14 @@ def can_lease(spec: Spec, horizon_us: int, terms: LeaseTerms) -> bool:
     """Whether leases serve a spec at all, whatever its limit.
 
     A counter that fills up or begins anew within two horizons would lose too much to what is out or dies with its window; so would a
-    log of fewer holds than ``LEASE_LOG_HOLDS_MIN``.
+    sliding window of fewer horizons than ``LEASE_SLIDING_HORIZONS_MIN`` and a log of fewer holds than ``LEASE_LOG_HOLDS_MIN``.
     """
     if isinstance(spec, SlidingLog):
         return spec.window_us >= LEASE_LOG_HOLDS_MIN * terms.hold_us
-    if isinstance(spec, SlidingWindow) and spec.sub_windows is not None:
-        return spec.window_us >= 2 * horizon_us * spec.sub_windows
-    return isinstance(spec, TokenBucket | FixedWindow | SlidingWindow) and spec.window_us >= 2 * horizon_us
+    if isinstance(spec, SlidingWindow):
+        least_us = max(LEASE_SLIDING_HORIZONS_MIN, 2 * (spec.sub_windows or 1)) * horizon_us
+        return spec.window_us >= least_us
+    return isinstance(spec, TokenBucket | FixedWindow) and spec.window_us >= 2 * horizon_us
 
 
 Wake: TypeAlias = Callable[["LeasedCounter"], None]
@@ -64,6 +71,7 @@ class LeasedCounter(Holding):
         "_ask_us",
         "_asked_us",
         "_busy_us",
+        "_came",
         "_contended",
         "_denied_cost",
         "_denied_us",
@@ -126,6 +134,7 @@ class LeasedCounter(Holding):
         self._measured_us = self._busy_us = now_us
         self._asked_us = self._ask_us = self._pause_us = self._exact_us = 0
         self._denied_us = self._denied_cost = 0
+        self._came = 0
         self._gap_us = self._contended = self._leases_seen = 0
         self._life = ""
         self._store_us = self._store_at_us = 0
@@ -160,17 +169,17 @@ class LeasedCounter(Holding):
     def waits_us(self, cost: int, now_us: int) -> int | None:
         """Microseconds (>= 1) until tokens may come, where the counter is contended: refuse for so long. None: ask the store.
 
-        To be asked when ``take`` or ``spend`` got nothing. A contended counter still lets one question through with every ask, so
-        that a cost that is larger than any lease gets its turn.
+        To be asked when ``take`` or ``spend`` got nothing. A contended counter still lets one question of a cost that was larger than its last
+        lease through with every ask, so that it gets its turn.
         """
         if now_us < self._denied_us and cost >= self._denied_cost:
             return self._denied_us - now_us
         if self._contended < _CONTENDED or now_us > self._ask_us + LEASE_GAP_US_MAX:
             return None
-        if now_us >= self._exact_us:
+        if cost > self._came and now_us >= self._exact_us:
             self._exact_us = now_us + max(self._gap_us, 1)
             return None
-        return max(min(self._ask_us, self._exact_us) - now_us, 1)
+        return max(self._ask_us - now_us, 1)
 
     def denied(self, cost: int, retry_after_us: int, now_us: int) -> None:
         """The store refused this cost: it is not asked again before it said, and while leases are shared out, no sooner than they can come."""
@@ -202,6 +211,12 @@ class LeasedCounter(Holding):
 
     # ------------------------------------------------------------------ asking
 
+    def next_us(self, now_us: int) -> int:
+        """When its window ends, or just before that its leases; 0 for nothing known."""
+        if now_us >= self.turn_us:
+            return self.turn_us
+        return min([held.end_us for held in self._leases if held.end_us > now_us], default=self.turn_us)
+
     def plan(self, now_us: int, view: View) -> LeaseAsk | None:
         """What to say to the store now; None for nothing. ``active`` is False afterwards where nothing will be due either."""
         low, self.low = self.low, False
@@ -227,7 +242,7 @@ class LeasedCounter(Holding):
         if (low or close or left <= target * _LOW_PART) and now_us >= self._ask_us:
             want = min(max(int(target) + 1 - (0 if close else left), 1), COST_MAX)
             return self._ask(now_us, view, want, close=close)
-        if any(held.closing and not held.pending for held in self._leases):
+        if any((held.closing and not held.pending) or now_us >= held.end_us for held in self._leases):
             return self._ask(now_us, view, 0)
         return None
 
@@ -254,9 +269,9 @@ class LeasedCounter(Holding):
 
     def _wind_up(self, now_us: int, view: View) -> LeaseAsk | None:
         """Give back what is held; when all has gone back there is nothing more to do."""
-        if any(now_us < held.end_us for held in self._leases):
+        self._forget_gone(now_us)
+        if self._leases:
             return self._ask(now_us, view, 0, close=True)
-        self._forget_ended(now_us)
         self.warn_below(0, now_us)
         self.forget()
         self.active = False
@@ -267,7 +282,7 @@ class LeasedCounter(Holding):
     def close_all(self, now_us: int, view: View) -> LeaseAsk | None:
         """The last words of a process: all that is held goes back."""
         self.leasable = False
-        self._forget_ended(now_us)
+        self._forget_gone(now_us)
         return self._ask(now_us, view, 0, close=True) if self._leases else None
 
     def _ask(self, now_us: int, view: View, want: int, *, close: bool = False) -> LeaseAsk:
@@ -276,7 +291,7 @@ class LeasedCounter(Holding):
         ask = self.ask(
             now_us,
             want=want,
-            share=2 * max(nodes, 1),
+            share=(max(nodes, 1) + 2) // 2,
             close=close,
             settled=lives.settled(life, now_us),
             life=life,
@@ -318,6 +333,7 @@ class LeasedCounter(Holding):
     def _pace(self, grant: LeaseGrant, added: int, now_us: int, view: View) -> None:
         """When to ask again, and whether there is too little for all."""
         spec, tick_us = self.counter.spec, view.tick_us
+        self._came = added
         if added:
             self._denied_us = 0
         if grant.lost:

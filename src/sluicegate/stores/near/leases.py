@@ -21,12 +21,14 @@ _TICKS: Final = 4
 
 
 class LeaseCounts:
-    """What happened to leases in this process: ``asks`` (one per counter and call), tokens ``granted`` and ``returned``, asks that ``failed``."""
+    """What happened to leases in this process: ``asks`` (one per counter and call), tokens ``granted`` and ``returned``, asks that ``failed``;
+    tokens that were ``written_off``: their lease ended before they were spent or known to be given back.
+    """
 
-    __slots__ = ("asks", "failed", "granted", "returned")
+    __slots__ = ("asks", "failed", "granted", "returned", "written_off")
 
     def __init__(self) -> None:
-        self.asks = self.failed = self.granted = self.returned = 0
+        self.asks = self.failed = self.granted = self.returned = self.written_off = 0
 
 
 class Leases:
@@ -248,7 +250,7 @@ class Leases:
         self._woken.clear()
         ticks = now_us >= self._scan_us or now_us >= self._turn_us > 0
         items: list[LeaseItem] = []
-        view = self._view
+        view, counts = self._view, self.counts
         turn_us, rest = 0, False
         for key, entry in list(self._active.items()):
             if not ticks and not entry.low:
@@ -256,17 +258,19 @@ class Leases:
             if len(items) >= LEASE_STEP_ITEMS_MAX:
                 rest = True
                 break
+            before = entry.written_off
             ask = entry.plan(now_us, view)
+            counts.written_off += entry.written_off - before
             if ask is not None:
                 items.append(LeaseItem(entry.counter, entry.subject, ask))
             elif not entry.active and entry.under_way is None:
                 self._settle(key, entry)
-            if now_us < entry.turn_us and not 0 < turn_us <= entry.turn_us:
-                turn_us = entry.turn_us
+            if entry.turn_us and (turn_us == 0 or entry.next_us(now_us) < turn_us):
+                turn_us = entry.next_us(now_us)
         if ticks:
             self._turn_us = turn_us
             self._scan_us = now_us if rest else now_us + self.tick_us
-        self.counts.asks += len(items)
+        counts.asks += len(items)
         return items
 
     def _settle(self, key: str, entry: LeasedCounter) -> None:
@@ -294,8 +298,8 @@ class Leases:
             counts.returned += before
             if before and grant.wanted:
                 news.append(entry.key)
-            if now_us < entry.turn_us and not 0 < self._turn_us <= entry.turn_us:
-                self._turn_us = entry.turn_us
+            if entry.turn_us and (self._turn_us == 0 or entry.next_us(now_us) < self._turn_us):
+                self._turn_us = entry.next_us(now_us)
         return news
 
     def next_due_us(self) -> int | None:
