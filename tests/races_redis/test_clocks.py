@@ -55,7 +55,7 @@ def open_node(server) -> Iterator[Callable[[ManualClock, ManualClock], Limiter]]
 
         def make(clock: ManualClock, time_source: ManualClock) -> Limiter:
             store = RedisStore(server.url, clock=clock, time_source=time_source)
-            return stack.enter_context(Limiter.from_rules(RULES, store, clock))
+            return stack.enter_context(Limiter.from_rules(RULES, store, clock, near=None))
 
         yield make
 

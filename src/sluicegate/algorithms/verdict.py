@@ -54,6 +54,7 @@ class LocalVerdict(Verdict):
     """A verdict of a process that did not ask the store, of a counter that the store keeps: as things stood when that answered last.
 
     What passed has passed and what is refused is refused; ``remaining`` (0 for a refusal), ``retry_after_us`` and ``reset_after_us`` are estimates.
+    A wait is that of the lowest cost that was refused, which is too short for a higher one.
     """
 
     __slots__ = ()
