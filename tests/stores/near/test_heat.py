@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -71,7 +72,7 @@ def test_a_load_that_swings_changes_it_at_most_once_in_the_time() -> None:
     """The worst load, from nothing to hot and back as fast as it can, makes it cold at most once in ``cold_us``."""
     heat = Heat(SETTINGS)
     colds = [number for number in range(1, 600) if second(heat, {"a": 500 * (number % 7 == 0)}, number * US_PER_S)[1]]
-    assert all(later - sooner >= 5 for sooner, later in zip(colds, colds[1:], strict=False))
+    assert all(later - sooner >= 5 for sooner, later in pairwise(colds))
     heat = Heat(SETTINGS)
     assert not any(second(heat, {"a": 500 * (number % 4 == 0)}, number * US_PER_S)[1] for number in range(1, 600))
 

@@ -40,6 +40,10 @@ class Sources(Protocol):
 
     def randrange(self, below: int, /) -> int: ...
 
+    def seed(self) -> None:
+        """Begin anew from nowhere: a forked child must not draw what its parent draws."""
+        ...
+
 
 class HotStore(Locked):
     """Decides as ``store`` does, hot counters of rules that say so in their own way. Safe from any thread and event loop.
@@ -64,14 +68,18 @@ class HotStore(Locked):
         self._now_us = now_us
         self._wall_us = wall_us
         self._left: list[Estimate] = []
+        self._sources: Sources | None = None
         self._chores = Chores("hot counters", self.work, now_us) if threads else None
         super().__init__()
+        self._sources = sources
 
     def _renew_lock(self) -> None:
         super()._renew_lock()
         self.splits.clear()
         self.estimates.clear()
         self._left.clear()
+        if self._sources is not None:
+            self._sources.seed()
 
     # ------------------------------------------------------------------ hot and cold
 
