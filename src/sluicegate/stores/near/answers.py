@@ -57,11 +57,14 @@ def never_fits() -> LocalVerdict:
 
 
 class LeasedAnswer(msgspec.Struct, frozen=True, gc=False):
-    """A request whose only charge was made from tokens held here. It is described when somebody asks for that."""
+    """A request all of whose charges were made from tokens held here. It is described when somebody asks for that.
+
+    ``leased``: the counter of each charge; ``left``: what was left of it afterwards.
+    """
 
     request: Request
-    leased: LeasedCounter
-    left: int
+    leased: Sequence[LeasedCounter]
+    left: Sequence[int]
     at_us: int
     _known: tuple[Verdict, ...] | None = None
 
@@ -72,13 +75,13 @@ class LeasedAnswer(msgspec.Struct, frozen=True, gc=False):
     @property
     def now_us(self) -> int:
         """A time at which the store's clock certainly was when the request was decided, or a little before."""
-        return self.leased.store_now_us(self.at_us)
+        return self.leased[0].store_now_us(self.at_us)
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The one verdict."""
+        """One verdict per charge, in order."""
         known = self._known
         if known is None:
-            known = (passes(self.leased, self.left),)
+            known = tuple([passes(leased, left) for leased, left in zip(self.leased, self.left, strict=True)])
             force_setattr(self, "_known", known)
         return known
 
@@ -88,8 +91,13 @@ class LeasedAnswer(msgspec.Struct, frozen=True, gc=False):
 
     def receipts(self) -> tuple[Receipt, ...]:
         """What a refund by the store needs."""
-        counter, subject, cost = self.request[0]
-        return (Receipt(counter, subject, cost, self.now_us),)
+        at_us = self.at_us
+        return tuple(
+            [
+                Receipt(counter, subject, cost, leased.store_now_us(at_us))
+                for (counter, subject, cost), leased in zip(self.request, self.leased, strict=True)
+            ]
+        )
 
 
 class MixedAnswer:

@@ -105,7 +105,37 @@ class Front:
         missing: this request must wait until those have their answers.
         """
         if len(request) == 1:
-            return self._begin_one(request, now_us, busy)
+            return self.begin_one(request, now_us, busy)
+        return self._begin_held(request, now_us) or self._begin_several(request, now_us, busy)
+
+    def _begin_held(self, request: Request, now_us: int) -> LeasedAnswer | None:
+        """The usual case of a request whose charges are all leased: there are tokens at hand for each, and more. None for any other.
+
+        Says the same as ``_begin_several``, in a third of the time; and as ``Holding.take``, whose quick half it is.
+        """
+        find = self.leases.find
+        found: list[LeasedCounter] = []
+        for counter, subject, cost in request:
+            precision = counter[6]
+            if counter[4] or not (precision is _LEASED or precision is _AUTO):
+                return None
+            leased = find(counter, subject, now_us)
+            if leased is None:
+                return None
+            held = leased._head
+            if held.taken + cost > held.brink or now_us >= held.end_us:
+                return None
+            found.append(leased)
+        left: list[int] = []
+        for leased, charge in zip(found, request):  # noqa: B905 -- made as long; strict costs time
+            held = leased._head
+            held.taken = taken = held.taken + charge[2]
+            left.append(leased.level + held.granted - taken)
+        self.stats.leased += 1
+        return LeasedAnswer(request, found, left, now_us)
+
+    def _begin_several(self, request: Request, now_us: int, busy: set[int] | None) -> Answer | Asking | None:
+        """``begin`` at length."""
         denials, stats = self.denials, self.stats
         spent: list[Spent] = []
         rest: list[Charge] = []
@@ -165,8 +195,8 @@ class Front:
         wall_us = taken[0][1].store_now_us(now_us) if taken else self._wall_us()
         return MixedAnswer(request, True, (wall_us, now_us), known or [None] * len(request), taken, ())
 
-    def _begin_one(self, request: Request, now_us: int, busy: set[int] | None) -> Answer | Asking | None:
-        """``begin`` for one charge, which is the usual case."""
+    def begin_one(self, request: Request, now_us: int, busy: set[int] | None = None) -> Answer | Asking | None:
+        """``begin`` for one charge."""
         charge = request[0]
         counter, subject, cost = charge
         if cost > counter[1].capacity:
@@ -182,7 +212,7 @@ class Front:
                         self._poke()
                     if taken:
                         self.stats.leased += 1
-                        return LeasedAnswer(request, leased, left_of(leased), now_us)
+                        return LeasedAnswer(request, (leased,), (left_of(leased),), now_us)
                     if busy is not None and id(leased) in busy:
                         return None
             verdict = self._known_of(charge, leased, now_us)

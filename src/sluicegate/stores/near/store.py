@@ -117,7 +117,10 @@ class NearStore(Locked):
         acquire, release = self._acquire, self._release
         try:
             acquire()
-            begun = self.front.begin(request, self.now_us())
+            front = self.front
+            begun = (
+                front.begin_one(request, self.now_us()) if len(request) == 1 else front.begin(request, self.now_us())
+            )
         finally:
             release()
         return self._ask(begun) if type(begun) is Asking else begun  # type: ignore[return-value]
@@ -196,7 +199,10 @@ class NearStore(Locked):
         acquire, release = self._acquire, self._release
         try:
             acquire()
-            begun = self.front.begin(request, self.now_us())
+            front = self.front
+            begun = (
+                front.begin_one(request, self.now_us()) if len(request) == 1 else front.begin(request, self.now_us())
+            )
         finally:
             release()
         if type(begun) is Asking:
@@ -313,6 +319,11 @@ class NearStore(Locked):
 
     def _known_nodes(self) -> int:
         return self.nodes
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last exchange about leases or hot counters has failed."""
+        return self._keeper.error is not None
 
     def poke(self) -> None:
         """Have the keeper look at the leases now."""
