@@ -59,7 +59,9 @@ from sluicegate.bounds import SUBJECT_CHARS_MAX, SUBJECT_MEMO_MAX
 
 __all__ = [
     "EVERYBODY",
+    "FIELD_BYTES",
     "LEDGER_SUFFIX",
+    "PART_SUFFIXES",
     "TAG_DIMENSIONS",
     "BucketSubjects",
     "PartMemo",
@@ -82,12 +84,17 @@ EVERYBODY = "*"
 LEDGER_SUFFIX = ":leases"
 """What follows the key of a counter in that of its leases."""
 
+PART_SUFFIXES = ("", ":region", ":use")
+"""What follows the key of a counter that regions share in its own, in that of its region's record, and in that of its use."""
+
 TAG_DIMENSIONS = ("api_key", "user", "ip", "tenant")
 """The dimensions that name a client, in the order in which one of them becomes the hash tag of a subject."""
 
+FIELD_BYTES = 8
+"""Of a digest in the packed layout, what is a client's field in a hash; the others choose the hash."""
+
 _JOIN = "|"
 _DIGEST_BYTES = 16
-_FIELD_BYTES = 8  # of these the field in a hash; the others choose the hash
 _SAFE_VALUE = "/:@=+,* "
 _SAFE = re.compile(rf"[A-Za-z0-9_.~\-{_SAFE_VALUE}]{{1,{SUBJECT_CHARS_MAX}}}+", re.ASCII)
 
@@ -257,7 +264,7 @@ class BucketSubjects(SubjectDigests):
         """The hash tag of a subject's counters, in braces."""
         if subject == EVERYBODY:
             return self[subject]
-        number = int.from_bytes(self.digest(tag_of(subject))[_FIELD_BYTES:], "little") % self._buckets
+        number = int.from_bytes(self.digest(tag_of(subject))[FIELD_BYTES:], "little") % self._buckets
         return f"{{{self._tag}{number}}}"
 
 
@@ -271,7 +278,7 @@ class _Places(dict[str, tuple[bytes, bytes]]):
 
     def __missing__(self, subject: str) -> tuple[bytes, bytes]:
         subjects = self._subjects
-        place = (subjects.bucket(subject).encode(), subjects.digest(subject)[:_FIELD_BYTES])
+        place = (subjects.bucket(subject).encode(), subjects.digest(subject)[:FIELD_BYTES])
         if len(self) >= SUBJECT_MEMO_MAX:
             self.clear()
         self[subject] = place

@@ -27,7 +27,7 @@ from sluicegate.clock import ManualClock
 from sluicegate.stores.base import Charge, Counter, Receipt, Request
 from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.redis import RedisStore
-from sluicegate.stores.redis.layout import EPOCHS_S, placing
+from sluicegate.stores.redis.layout import EPOCHS_S, epoch_s
 
 pytestmark = pytest.mark.parametrize("server", ["redis", "valkey", "redis cluster", "valkey cluster"], indirect=True)
 
@@ -201,10 +201,7 @@ def compare(store: RedisStore, clock: ManualClock, history: list, flags: int = 1
     counters = counters_of(flags)
     # A birth is known for two epochs, of the shortest that the numbers of a rule ever asked for.
     known_us = {
-        family[0].name: 2
-        * SECOND
-        * min(placing(counter, store.settings.layout, None)[1][0] or EPOCHS_S[-1] for counter in family)
-        for family in counters
+        family[0].name: 2 * SECOND * min(epoch_s(counter) or EPOCHS_S[-1] for counter in family) for family in counters
     }
     receipts: list[Receipt] = []
     for move_us, action, chosen in history:

@@ -24,7 +24,7 @@ from sluicegate.clock import US_PER_S
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.base import Counter
 
-__all__ = ["EPOCHS_S", "PLAIN_LAYOUT", "Layout", "layout_of", "placing"]
+__all__ = ["EPOCHS_S", "PLAIN_LAYOUT", "Layout", "epoch_s", "layout_of", "placing"]
 
 EPOCHS_S: Final = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 """The lengths an epoch may have: 17 minutes to 116 days."""
@@ -79,12 +79,12 @@ def layout_of(name: str, value: str, expected_clients: str | None) -> Layout:
 
 
 def placing(counter: Counter, layout: Layout, before: Layout | None) -> tuple[bool, list[int | bytes]]:
-    """(whether its algorithm can be in a hash, d[p] to d[p + 7] of ``scripts/places.lua``). ``before``: the layout before ``layout``."""
+    """(whether its algorithm can be in a hash, d[p] to d[p + 9] of ``scripts/places.lua``). ``before``: the layout before ``layout``."""
     spec = counter.spec
-    seconds = _epoch_s(counter)
+    seconds = epoch_s(counter)
     old = 0 if before is None else 2 if before.packed else 1
     if not isinstance(spec, TokenBucket | LeakyBucket | FixedWindow | SlidingWindow):
-        return False, [0, 0, b"", b"", b"", 0, 1, min(old, 1)]
+        return False, [0, 0, b"", b"", b"", 0, 1, min(old, 1), 0, 0]
     numbers = _numbers(spec)
     full = _HEAD_BYTES[type(spec)]
     sizes = [max(1, -(-number.bit_length() // 8)) for number in numbers]
@@ -96,13 +96,13 @@ def placing(counter: Counter, layout: Layout, before: Layout | None) -> tuple[bo
     rest = _rest_sizes(spec, time, sizes)
     size = len(head) + sum(rest)
     fits = seconds and size <= REDIS_HASH_VALUE_BYTES_MAX
-    form = b"<" + b"".join([b"I%d" % each for each in rest]) if fits else b""
+    form = b"<c%d" % len(head) + b"".join([b"I%d" % each for each in rest]) if fits else b""
     # Leases stand beside or behind a counter; a long value would make the whole hash a large one.
-    apart = not layout.packed or not form or counter.precision is Precision.LEASED
-    return True, [seconds, time, head, _joined(numbers, full), form, size, int(apart), old]
+    apart = not layout.packed or not form or counter.precision is Precision.LEASED or counter.standing
+    return True, [seconds, 256**time - 1, head, _joined(numbers, full), form, size, int(apart), old, 0, 0]
 
 
-def _epoch_s(counter: Counter) -> int:
+def epoch_s(counter: Counter) -> int:
     """The shortest epoch in which no state is older than one before it while it matters; 0 where none is long enough."""
     spec = counter.spec
     if isinstance(spec, TokenBucket | LeakyBucket):

@@ -24,11 +24,13 @@ from sluicegate.stores.base import (
     Single,
     check_leasing,
 )
+from sluicegate.stores.keys import FIELD_BYTES
 from sluicegate.stores.redis.async_side import AsyncSide
 from sluicegate.stores.redis.core import Core
 from sluicegate.stores.redis.link import ReplyError, check_authorities
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.redis.sync_driver import SyncDriver
+from sluicegate.stores.region_parts import PartStep, PartView
 
 __all__ = ["RedisStore"]
 
@@ -103,6 +105,10 @@ class RedisStore:
         """One step of a holder on each of these counters. See ``LeaseStore.lease``."""
         check_leasing(holder, items)
         return self._driver.perform(self._calls.lease(holder, terms, items)) if items else []
+
+    def parts(self, steps: Sequence[PartStep]) -> list[PartView | StoreError]:
+        """Steps on the parts of counters that regions share. See ``PartStore.parts``."""
+        return self._driver.perform(self._calls.parts(steps)) if steps else []
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
         """Forget these counters, unreadable ones too; returns how many keys existed."""
@@ -233,8 +239,12 @@ class RedisStore:
             for one in found
         ]
 
-    def key(self, counter: Counter, subject: str) -> str | bytes:
-        """The key under which a counter is kept; connects where the secret is not known yet."""
+    def key(self, counter: Counter, subject: str) -> str:
+        """The key under which a counter is kept; connects where the secret is not known yet.
+
+        Of one that is a field of hashes: what their keys begin with, for which hash slot and rule can be told.
+        """
         if not self._core.ready:
             self.warm()
-        return self._core.packing.key(counter, subject)
+        key = self._core.packing.key(counter, subject)
+        return key if isinstance(key, str) else key[:-FIELD_BYTES].decode()

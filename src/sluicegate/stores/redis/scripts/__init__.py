@@ -6,10 +6,10 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["BEAT", "MOVING", "PACKED", "PLAIN", "Script", "Scripts"]
+__all__ = ["BEAT", "MOVING", "PACKED", "PARTS", "PLAIN", "Script", "Scripts"]
 
 _FOLDER = Path(__file__).parent
-_GENERAL = ("frame", "exact", "ledger", "buckets", "windows", "log", "algorithms")
+_GENERAL = ("frame", "exact", "ledger", "buckets", "windows", "log", "algorithms", "standing")
 
 
 class Script(NamedTuple):
@@ -67,7 +67,7 @@ def _deciding(first: str, states: str, *parts: str) -> tuple[str, ...]:
 
 
 def _packed(first: str) -> Scripts:
-    first += "\n" + _read("places")
+    first += "\n" + _read("places", "quick")
     general = ("place", "call", *_GENERAL[:2], "packed_states", *_GENERAL[2:])
     return Scripts(
         _script("decide", *_deciding(first, "packed_states", "call", "packed_many")),
@@ -91,5 +91,8 @@ PLAIN: Final = Scripts(
 PACKED: Final = _packed(_PACKED)
 MOVING: Final = _packed(_MOVING)
 """``PACKED`` (a layout may be the plain one there too) where counters may still be where a layout before had them."""
+
+PARTS: Final = _script("parts", _read(*_general, "region"))
+"""Of counters that stand by their own numbers, which have a key of their own in every layout."""
 
 BEAT: Final = _script("beat", _read("beat"))

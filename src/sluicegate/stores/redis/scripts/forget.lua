@@ -19,7 +19,7 @@ local function gone(key)
   local base, field, found = sub(key, 1, -9), sub(key, -8), 0
   for power = 3, 7 do
     local seconds = 10 ^ power
-    for epoch = floor(now / seconds / 1000000) - 1, floor(now / seconds / 1000000) + 1 do
+    for epoch = floor(now / (seconds * 1000000)) - 1, floor(now / (seconds * 1000000)) + 1 do
       local hash = base .. seconds .. ':' .. epoch
       local removed = try('HDEL', hash, field)
       -- A key of another type keeps everybody in it from being decided.

@@ -15,9 +15,42 @@ while message[at] do
     usually = usually and d[2] > 0
   end
 
+  local quickly = usually
+  for i = 1, charges do
+    local d = request[i]
+    quickly = quickly and d[d[2] + 6] == 0 and (d[1] == 1 or d[1] == 3 or d[1] == 4)
+  end
+
   for _ = 1, requests do
     local decided, admitted, logs = usually, true, false
-    for i = 1, usually and charges or 0 do
+    -- A request that is refused where it has several charges is told at length.
+    local passed = quickly
+    for i = 1, quickly and charges or 0 do
+      local d, key = request[i], KEYS[first_key + i]
+      local p = d[2]
+      local epoch, tail = epoch_of(d, p, now)
+      local hash, field = string.sub(key, 1, -9) .. tail, string.sub(key, -8)
+      local value = redis.pcall('HGET', hash, field)
+      local code
+      if value and type(value) ~= 'table' then
+        code, after[i], shows[i] = quick(d, value, now, p, epoch)
+      end
+      places[i], texts[i] = hash, field
+      passed = code == 1 or (code and charges == 1)
+      if not passed then
+        break
+      end
+    end
+    if passed then
+      for i = 1, charges do
+        if after[i] then
+          call('HSET', places[i], texts[i], after[i])
+        end
+        out[size + 1], out[size + 2] = after[i] and '\1' or '\0', shows[i]
+        size = size + 2
+      end
+    end
+    for i = 1, usually and not passed and charges or 0 do
       local d, key = request[i], KEYS[first_key + i]
       local text, place, err = look(d, key, olds[key], now)
       local code, written, shown
@@ -33,7 +66,7 @@ while message[at] do
         break
       end
     end
-    if decided then
+    if decided and not passed then
       for i = 1, charges do
         local d, key, code, written = request[i], KEYS[first_key + i], codes[i], after[i]
         if written and (admitted or code == 0) then
@@ -46,7 +79,7 @@ while message[at] do
         end
         size = size + 2
       end
-    else
+    elseif not passed then
       decide_any = decide_any or general(now, hold_ms, peek)
       size = decide_any(request, first_key, out, size)
     end

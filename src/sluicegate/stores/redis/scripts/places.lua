@@ -8,101 +8,130 @@
 -- as the plain layout has it: while parts of it are granted in advance, and where its numbers do not fit into a hash.
 --
 -- A form's d[2] is the place p, positive for the usual case, of
---   d[p] seconds of an epoch, 0 where no hash is used  d[p + 1] bytes of a time  d[p + 2] head of a value
---   d[p + 3] head of a plain text  d[p + 4] layout of the rest of a value  d[p + 5] bytes of a value
+--   d[p] seconds of an epoch, 0 where no hash is used  d[p + 1] the largest time of a value  d[p + 2] head of a value
+--   d[p + 3] head of a plain text  d[p + 4] layout of a value  d[p + 5] bytes of a value
 --   d[p + 6] 1 where the counter is kept under its own key  d[p + 7] where a layout before this one may have it: 0 nowhere,
---   1 under a key of its own, 2 in hashes too
+--   1 under a key of its own, 2 in hashes too  d[p + 8], d[p + 9] 0; the epoch of now and the end of the hash's key, once they are known
 -- Value: bytes of each number of the quota, as octal digits in two bytes, these numbers, and the state: times from two epochs before
 -- the hash's own, in as few bytes as hold four epochs; counts and remainders in as many as the number they stay below.
 
--- The plain text of a value in the hash of an epoch; nil where it cannot be one.
-local function expanded(d, value, seconds, epoch)
+-- The plain text of a value that was written under other numbers than those of `d`, or in epochs of another length; nil where it cannot be one.
+local function converted(d, value, seconds, epoch)
   local packed, unpacked, floor = struct.pack, struct.unpack, math.floor
-  local code, p = d[1], d[2]
-  p = p < 0 and -p or p
-  local head, prefix, rest, size = d[p + 2], d[p + 3], d[p + 4], d[p + 5]
-  local at = #head + 1
-  if seconds ~= d[p] or string.sub(value, 1, #head) ~= head then
-    -- Written under other numbers, or in epochs of another length.
-    if #value < 2 then
-      return nil
-    end
-    local width = seconds == 1000 and 4 or seconds <= 100000 and 5 or 6
-    local count, digits = code == 1 and 3 or code == 2 and 5 or 1, (unpacked('<I2', value))
-    local bytes = {}
-    for i = count, 1, -1 do
-      bytes[i] = digits % 8
-      digits = floor(digits / 8)
-      if bytes[i] == 0 then
-        return nil
-      end
-    end
-    local last = 'I' .. bytes[code == 1 and 2 or code == 2 and 2 or 1]
-    rest = '<I' .. width .. 'I' .. width .. last
-    if code == 2 then
-      rest = rest .. 'I' .. width + 1
-    elseif code >= 4 then
-      rest = rest .. string.rep(last, code == 4 and 1 or d[10])
-    end
-    local layout = '<'
-    for i = 1, count do
-      layout = layout .. 'I' .. bytes[i]
-    end
-    at = 3 + struct.size(layout)
-    size = at - 1 + struct.size(rest)
-    if #value ~= size then
-      return nil
-    end
-    local numbers = { unpacked(layout, value, 3) }
-    prefix = packed(code == 1 and '<I5I5I7' or code == 2 and '<I5I5I7I6I1' or '<I5', unpack(numbers, 1, count))
-  elseif #value ~= size then
+  local code = d[1]
+  if #value < 2 then
     return nil
   end
+  local width = seconds == 1000 and 4 or seconds <= 100000 and 5 or 6
+  local count, digits = code == 1 and 3 or code == 2 and 5 or 1, (unpacked('<I2', value))
+  local bytes, layout = {}, '<'
+  for i = count, 1, -1 do
+    bytes[i] = digits % 8
+    digits = floor(digits / 8)
+    if bytes[i] == 0 then
+      return nil
+    end
+  end
+  for i = 1, count do
+    layout = layout .. 'I' .. bytes[i]
+  end
+  local last = 'I' .. bytes[code <= 2 and 2 or 1]
+  local rest = '<I' .. width .. 'I' .. width .. last
+  if code == 2 then
+    rest = rest .. 'I' .. width + 1
+  elseif code >= 4 then
+    rest = rest .. string.rep(last, code == 4 and 1 or d[10])
+  end
+  local at = 3 + struct.size(layout)
+  if #value ~= at - 1 + struct.size(rest) then
+    return nil
+  end
+  local numbers = { unpacked(layout, value, 3) }
+  local prefix = packed(code == 1 and '<I5I5I7' or code == 2 and '<I5I5I7I6I1' or '<I5', unpack(numbers, 1, count))
   local base = (epoch - 2) * seconds * 1000000
+  local n = { unpacked(rest, value, at) }
+  n[1] = n[1] + base
   if code == 5 then
-    local n = { unpacked(rest, value, at) }
-    n[1], n[2] = n[1] + base, n[2] + floor(base / d[9])
+    n[2] = n[2] + floor(base / d[9])
     return prefix .. packed('<I7I8' .. string.rep('I5', d[10] + 1), unpack(n, 1, d[10] + 3))
   end
-  local born, time, count, more = unpacked(rest, value, at)
+  n[2] = n[2] + base
   if code == 4 then
-    return prefix .. packed('<I7I8I5I5', born + base, time + base, count, more)
+    return prefix .. packed('<I7I8I5I5', n[1], n[2], n[3], n[4])
   elseif code == 2 then
-    local mark = floor(more / 2) + base
-    return prefix .. packed('<I7I8I5i8', born + base, time + base, count, more % 2 == 1 and -1 - mark or mark)
+    local mark = floor(n[4] / 2) + base
+    return prefix .. packed('<I7I8I5i8', n[1], n[2], n[3], n[4] % 2 == 1 and -1 - mark or mark)
   end
-  return prefix .. packed('<I7I8I5', born + base, time + base, count)
+  return prefix .. packed('<I7I8I5', n[1], n[2], n[3])
+end
+
+-- The same of a value in the hash of an epoch of the usual length, quickly where the numbers are the same.
+local function expanded(d, value, p, epoch)
+  local packed, code = struct.pack, d[1]
+  if #value ~= d[p + 5] then
+    return converted(d, value, d[p], epoch)
+  end
+  local base = (epoch - 2) * d[p] * 1000000
+  if code == 5 then
+    local n = { struct.unpack(d[p + 4], value) }
+    if n[1] ~= d[p + 2] then
+      return converted(d, value, d[p], epoch)
+    end
+    return d[p + 3] .. packed(
+      '<I7I8' .. string.rep('I5', d[10] + 1), n[2] + base, n[3] + math.floor(base / d[9]), unpack(n, 4, d[10] + 4)
+    )
+  end
+  local head, born, time, count, more = struct.unpack(d[p + 4], value)
+  if head ~= d[p + 2] then
+    return converted(d, value, d[p], epoch)
+  elseif code == 1 or code == 3 then
+    return d[p + 3] .. packed('<I7I8I5', born + base, time + base, count)
+  elseif code == 4 then
+    return d[p + 3] .. packed('<I7I8I5I5', born + base, time + base, count, more)
+  end
+  local mark = math.floor(more / 2) + base
+  return d[p + 3] .. packed('<I7I8I5i8', born + base, time + base, count, more % 2 == 1 and -1 - mark or mark)
 end
 
 -- The value that stands for a plain text under the numbers of `d` in the hash of an epoch. A time before its base no longer matters.
-local function shrunk(d, text, epoch)
-  local packed, unpacked = struct.pack, struct.unpack
-  local code, p = d[1], d[2]
-  p = p < 0 and -p or p
-  local base, most, at = (epoch - 2) * d[p] * 1000000, 256 ^ d[p + 1] - 1, #d[p + 3] + 1
+local function shrunk(d, text, p, epoch)
+  local packed, unpacked, code = struct.pack, struct.unpack, d[1]
+  local base, most, at = (epoch - 2) * d[p] * 1000000, d[p + 1], #d[p + 3] + 1
   local born, time, count, more, n
-  if code == 5 then
+  if code == 1 or code == 3 then
+    born, time, count = unpacked('<I7I8I5', text, at)
+    born, time = born - base, time - base
+  elseif code == 5 then
     n = { unpacked('<I7I8' .. string.rep('I5', d[10] + 1), text, at) }
     born, time = n[1] - base, n[2] - math.floor(base / d[9])
   else
-    born, time, count, more = unpacked(code == 2 and '<I7I8I5i8' or code == 4 and '<I7I8I5I5' or '<I7I8I5', text, at)
+    born, time, count, more = unpacked(code == 2 and '<I7I8I5i8' or '<I7I8I5I5', text, at)
     born, time = born - base, time - base
   end
   born = born < 0 and 0 or born > most and most or born
   time = time < 0 and 0 or time > most and most or time
   if code == 1 or code == 3 then
-    return d[p + 2] .. packed(d[p + 4], born, time, count)
+    return packed(d[p + 4], d[p + 2], born, time, count)
   elseif code == 4 then
-    return d[p + 2] .. packed(d[p + 4], born, time, count, more)
+    return packed(d[p + 4], d[p + 2], born, time, count, more)
   elseif code == 5 then
-    n[1], n[2] = born, time
-    return d[p + 2] .. packed(d[p + 4], unpack(n, 1, d[10] + 3))
+    return packed(d[p + 4], d[p + 2], born, time, unpack(n, 3, d[10] + 3))
   end
   -- A charge so old that its time is lost cannot be given back any more.
   local mark = (more < 0 and -1 - more or more) - base
   local given = (more < 0 or mark < 0) and 1 or 0
   mark = mark < 0 and 0 or mark > most and most or mark
-  return d[p + 2] .. packed(d[p + 4], born, time, count, 2 * mark + given)
+  return packed(d[p + 4], d[p + 2], born, time, count, 2 * mark + given)
+end
+
+-- The epoch of now, and the end of the key of its hashes; made once per form and call.
+local function epoch_of(d, p, now)
+  local epoch = d[p + 8]
+  if epoch == 0 then
+    epoch = math.floor(now / (d[p] * 1000000))
+    d[p + 8], d[p + 9] = epoch, string.format('%d:%d', d[p], epoch)
+  end
+  return epoch, d[p + 9]
 end
 
 -- A counter that is not where it is first looked for: its text and place, or nil, or nil, nil and an error.
@@ -117,7 +146,7 @@ local function search(d, key, old, now, p)
     if type(value) == 'table' then
       err = err or value.err
     elseif value then
-      local text = expanded(d, value, seconds, epoch)
+      local text = converted(d, value, seconds, epoch)
       if text then
         return text, hash
       end
@@ -127,7 +156,7 @@ local function search(d, key, old, now, p)
 
   -- The newest in epochs of one length: a clock that went back has left it in the next.
   local function among(base, seconds)
-    local epoch = floor(now / seconds / 1000000)
+    local epoch = floor(now / (seconds * 1000000))
     local text, hash = inside(base, seconds, epoch + 1)
     if not text then
       text, hash = inside(base, seconds, epoch)
@@ -156,7 +185,7 @@ local function search(d, key, old, now, p)
     local names = {}
     for power = 3, 7 do
       local seconds = 10 ^ power
-      local epoch = floor(now / seconds / 1000000)
+      local epoch = floor(now / (seconds * 1000000))
       if seconds ~= d[p] then
         names[#names + 1] = base .. seconds .. ':' .. epoch + 1
         names[#names + 1] = base .. seconds .. ':' .. epoch
@@ -196,17 +225,16 @@ end
 
 -- A counter's text as the plain layout has it, and where it stands: the name of a hash or of its own key. `old`: its key in a layout before.
 local function look(d, key, old, now)
-  local p = d[2]
+  local p, text, place = d[2], nil, nil
   p = p < 0 and -p or p
-  local seconds, text, place = d[p], nil, nil
   if d[p + 6] == 1 then
     text, place = redis.pcall('GET', key), key
   else
-    local epoch = math.floor(now / seconds / 1000000)
-    place = string.sub(key, 1, -9) .. seconds .. ':' .. epoch
+    local epoch, tail = epoch_of(d, p, now)
+    place = string.sub(key, 1, -9) .. tail
     text = redis.pcall('HGET', place, string.sub(key, -8))
     if text and type(text) ~= 'table' then
-      text = expanded(d, text, seconds, epoch)
+      text = expanded(d, text, p, epoch)
       if not text then
         return nil, nil, 'UNREADABLE the key holds something else than a counter'
       end
@@ -249,12 +277,11 @@ local function put(d, key, old, text, ttl_ms, now, hold_ms, place, apart)
   end
   local p = d[2]
   p = p < 0 and -p or p
-  local seconds = d[p]
-  local epoch = math.floor(now / seconds / 1000000)
-  local hash = string.sub(key, 1, -9) .. seconds .. ':' .. epoch
-  redis.call('HSET', hash, string.sub(key, -8), shrunk(d, text, epoch))
+  local epoch, tail = epoch_of(d, p, now)
+  local hash = string.sub(key, 1, -9) .. tail
+  redis.call('HSET', hash, string.sub(key, -8), shrunk(d, text, p, epoch))
   if place ~= hash then
-    local left_ms = math.ceil(((epoch + 2) * seconds * 1000000 - now) / 1000) + hold_ms
+    local left_ms = math.ceil(((epoch + 2) * d[p] * 1000000 - now) / 1000) + hold_ms
     redis.call('PEXPIRE', hash, string.format('%.0f', left_ms), 'NX')
     if place then
       take(key, old, place)
