@@ -21,3 +21,4 @@ from sluicegate.bounds.replay import *  # noqa: F403
 from sluicegate.bounds.rollouts import *  # noqa: F403
 from sluicegate.bounds.rules import *  # noqa: F403
 from sluicegate.bounds.servers import *  # noqa: F403
+from sluicegate.bounds.simulation import *  # noqa: F403
