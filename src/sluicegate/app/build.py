@@ -251,5 +251,6 @@ def build(settings: Settings, rules_path: Path | None, clock: Clock, fleet: Flee
         clock,
         base_dir=settings.data if rules_path is None else rules_path.parent,
         nodes=settings.nodes_min,
+        near=settings.near,
     )
     return Application(settings, rules, limiter, clock, fleet)

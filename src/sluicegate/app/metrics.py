@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from sluicegate.app.client_metrics import client_metrics
 from sluicegate.app.feed.metrics import feed_metrics
 from sluicegate.app.feed.node import FeedNode
+from sluicegate.app.near_metrics import near_metrics
 from sluicegate.app.status import Status
 from sluicegate.app.store_metrics import store_metrics
 from sluicegate.app.tls import ListenerTls
@@ -64,6 +65,7 @@ class Metrics(Collector):
         yield from self._decisions()
         yield from client_metrics(self._limiter)
         yield from store_metrics(self._limiter)
+        yield from near_metrics(self._limiter)
         yield from self._identity()
         if self.doors:
             yield from _http(self.doors)

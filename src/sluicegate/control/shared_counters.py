@@ -78,7 +78,7 @@ class SharedCounters:
         await self._look_up(known, facts)
         # Rules are many at times, and compiling them takes long.
         return await asyncio.to_thread(
-            Limiter.from_rules, ruleset, self._store, self._clock, namespace=self._namespace, known=known
+            Limiter.from_rules, ruleset, self._store, self._clock, namespace=self._namespace, known=known, near=None
         )
 
     async def _rules(self) -> RuleSet | None:
