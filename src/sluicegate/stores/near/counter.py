@@ -193,6 +193,7 @@ class LeasedCounter(Holding):
             wait_us = max(wait_us, self._ask_us - now_us)
         self._denied_us = now_us + wait_us
         self._denied_cost = cost
+        self._exact_us = min(self._exact_us, self._denied_us)
 
     def forget(self) -> None:
         """Something may have come back: nothing that was refused is refused for that any more."""
@@ -357,6 +358,9 @@ class LeasedCounter(Holding):
             self._gap_us = tick_us // _TICKS
         # Not always in the same order, or who asks first would always find most.
         self._ask_us = self._asked_us + int(self._gap_us * (1 + view.draw() / 2))
+        if now_us < self._denied_us < self._ask_us:
+            # The store has said when something comes back.
+            self._ask_us = max(self._asked_us + tick_us, self._denied_us)
 
     def failed_to_ask(self, ask: LeaseAsk, now_us: int, view: View) -> None:
         """No answer came."""
