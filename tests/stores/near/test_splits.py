@@ -305,6 +305,22 @@ def test_a_refund_goes_back_to_the_part() -> None:
     assert fleet.ask(0).admitted
 
 
+def test_resets_and_grants_reach_the_parts() -> None:
+    """A counter that is split and used up is full again after a reset, and has what is granted, by all its parts together."""
+    fleet = Fleet(FixedWindow(647, 3_600 * US_PER_S), 1)
+    fleet.promote(0)
+    fleet.nodes[0].work()
+    for expected in (647, 100, 647):
+        admitted = sum(answer.admitted for answer in (fleet.ask(0) for _ in range(800)))
+        assert admitted == expected
+        fleet.clock.advance(SPLIT_RENEW_US)
+        fleet.nodes[0].work()
+        if expected == 647:
+            assert fleet.nodes[0].grant([(fleet.counter, SUBJECT, 100)]) == [100]
+        else:
+            assert fleet.nodes[0].reset([(fleet.counter, SUBJECT)]) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 3, 8])
 def test_parts_are_used_alike(nodes: int) -> None:

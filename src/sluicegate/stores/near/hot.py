@@ -14,6 +14,7 @@ from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, NOT_ASKED
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import ToldAnswer, answers_of
 from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Done, Request, Store
+from sluicegate.stores.keys import part_subject
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.near.batches import answers_or_raise
 from sluicegate.stores.near.chores import Chores
@@ -222,6 +223,55 @@ class HotStore(Locked):
             elif isinstance(route, Route):
                 again.append((place, route.sent))
         return again
+
+    # ------------------------------------------------------------------ giving back
+
+    def reset(self, keys: Sequence[tuple[Counter, str]]) -> int:
+        """See ``Store.reset``. The parts of a counter that may be split are forgotten with it, and not counted."""
+        parts = self._parts(keys)
+        if parts:
+            self.store.reset(parts)
+        return self.store.reset(keys)
+
+    async def areset(self, keys: Sequence[tuple[Counter, str]]) -> int:
+        """``reset`` for coroutines."""
+        parts = self._parts(keys)
+        if parts:
+            await self.store.areset(parts)
+        return await self.store.areset(keys)
+
+    def grant(self, charges: Sequence[Charge]) -> list[int]:
+        """See ``Store.grant``. Where this process knows that a counter is split, its parts get their shares too; else when it is whole again."""
+        shares = self._shares(charges)
+        if shares:
+            self.store.grant(shares)
+        return self.store.grant(charges)
+
+    async def agrant(self, charges: Sequence[Charge]) -> list[int]:
+        """``grant`` for coroutines."""
+        shares = self._shares(charges)
+        if shares:
+            await self.store.agrant(shares)
+        return await self.store.agrant(charges)
+
+    def _parts(self, keys: Sequence[tuple[Counter, str]]) -> list[tuple[Counter, str]]:
+        with self._lock:
+            return [
+                (part, part_subject(subject, number))
+                for counter, subject in keys
+                if (whole := self.splits.whole(counter) if counter.precision is _SPLIT else None) is not None
+                for number, part in enumerate(whole.parts)
+            ]
+
+    def _shares(self, charges: Sequence[Charge]) -> list[Charge]:
+        found: list[Charge] = []
+        with self._lock:
+            now_us = self._now_us()
+            for counter, subject, tokens in charges:
+                split = self.splits.using(counter.prefix + subject, now_us)
+                if split is not None:
+                    found += split.shares(tokens)
+        return found
 
     # ------------------------------------------------------------------ before and after
 

@@ -125,6 +125,18 @@ class Split:
         places = [(begin + step) % len(parts) for step in range(count)]
         return [(parts[place], self.subjects[place], size + (step < more)) for step, place in enumerate(places)]
 
+    def shares(self, tokens: int) -> list[Charge]:
+        """``tokens`` of the whole, at most its capacity, as tokens of the parts: by their sizes, the rest to the first ones."""
+        parts, capacity = self.whole.parts, self.whole.counter.spec.capacity
+        tokens = min(tokens, capacity)
+        sizes = [tokens * part.spec.capacity // capacity for part in parts]
+        more = tokens - sum(sizes)
+        return [
+            (part, self.subjects[place], size + (place < more))
+            for place, (part, size) in enumerate(zip(parts, sizes, strict=True))
+            if size + (place < more)
+        ]
+
     @property
     def duty(self) -> Duty:
         """What is to be done when it is due."""

@@ -166,7 +166,7 @@ class NearStore(Locked):
     def grant(self, charges: Sequence[Charge]) -> list[int]:
         """Give back up to the cost of each of what is used. See ``Store.grant``."""
         try:
-            return self.store.grant(charges)
+            return self.hot.grant(charges)
         finally:
             self.forget([(counter, subject) for counter, subject, _ in charges])
 
@@ -174,7 +174,7 @@ class NearStore(Locked):
         """Forget these counters; returns how many existed. See ``Store.reset``."""
         self._drop(keys)
         try:
-            return self.store.reset(keys)
+            return self.hot.reset(keys)
         finally:
             self.forget(keys)
 
@@ -256,7 +256,7 @@ class NearStore(Locked):
     async def agrant(self, charges: Sequence[Charge]) -> list[int]:
         """``grant`` for coroutines."""
         try:
-            return await self.store.agrant(charges)
+            return await self.hot.agrant(charges)
         finally:
             self.forget([(counter, subject) for counter, subject, _ in charges])
 
@@ -264,7 +264,7 @@ class NearStore(Locked):
         """``reset`` for coroutines."""
         self._drop(keys)
         try:
-            return await self.store.areset(keys)
+            return await self.hot.areset(keys)
         finally:
             self.forget(keys)
 
