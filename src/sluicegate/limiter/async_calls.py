@@ -25,7 +25,7 @@ from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.answer import answers_of, single_of
-from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Request
+from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Receipt, Request
 from sluicegate.stores.keys import counter_prefix
 
 __all__ = ["AsyncCalls", "OnDecision", "OnSingle"]
@@ -185,6 +185,10 @@ class AsyncCalls(Calls):
                 changed += await store.arefund(receipts)
         self.stats.refunds += 1
         return changed
+
+    async def arefund_receipts(self, receipts: Sequence[Receipt]) -> int:
+        """``refund_receipts`` for coroutines."""
+        return self._store.refund(receipts) if self._async is None else await self._async.arefund(receipts)
 
     async def agive_back(self, charges: Sequence[Charge]) -> tuple[Verdict, ...]:
         """``give_back`` for coroutines."""

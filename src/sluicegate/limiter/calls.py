@@ -103,6 +103,13 @@ class Calls(Core):
         if receipts:
             self._give_back(receipts, later=self._async is not None and _on_loop())
 
+    def refund_receipts(self, receipts: Sequence[Receipt]) -> int:
+        """Give back charges of decisions of this limiter (``Decision.receipts``) that the store made; returns how many counters were changed.
+
+        For callers that keep the receipts themselves and see to it that each is used once. Raises StoreError.
+        """
+        return self._store.refund(receipts)
+
     def give_back(self, charges: Sequence[Charge]) -> tuple[Verdict, ...]:
         """Give back charges for which there is no receipt, as if they had been made just now; what the counters say afterwards.
 

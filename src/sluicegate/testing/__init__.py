@@ -15,7 +15,7 @@ from __future__ import annotations
 from sluicegate.clock import ManualClock as FakeClock
 from sluicegate.testing.flaky import FlakyStore
 from sluicegate.testing.intervals import worst_excess
-from sluicegate.testing.later import AwaitedStore, LaterStore
+from sluicegate.testing.later import AwaitedStore, LaterStore, LeasingStore
 from sluicegate.testing.steps import Step, run_steps
 from sluicegate.testing.store_contract import StoreContract
 
@@ -24,6 +24,7 @@ __all__ = [
     "FakeClock",
     "FlakyStore",
     "LaterStore",
+    "LeasingStore",
     "Step",
     "StoreContract",
     "run_steps",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import (
@@ -16,14 +17,17 @@ from sluicegate.stores.base import (
     Charge,
     Counter,
     Done,
+    LeaseItem,
     Receipt,
     Request,
     ServerHealth,
     Single,
     Store,
 )
+from sluicegate.stores.memory import MemoryStore
+from sluicegate.testing.flaky import FlakyStore
 
-__all__ = ["AwaitedStore", "LaterStore"]
+__all__ = ["AwaitedStore", "LaterStore", "LeasingStore"]
 
 R = TypeVar("R")
 
@@ -146,6 +150,26 @@ class LaterStore:
         else:
             self._later(partial(_resolve, waiter, result))
         return await waiter
+
+
+class LeasingStore(LaterStore):
+    """A ``LaterStore`` that grants leases as the wrapped memory store does, so that a limiter answers from leases in front of it.
+
+    ``flaky``: what the memory store is wrapped in; it fails for leases too while it is ``down``.
+    """
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.memory = store
+        self.flaky = FlakyStore(store)
+        super().__init__(self.flaky)
+
+    def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
+        if self.flaky.down:
+            return [StoreError("the store is down (FlakyStore)")] * len(items)
+        return self.memory.lease(holder, terms, items)
+
+    async def alease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
+        return self.lease(holder, terms, items)
 
 
 def _tell(done: Done, answer: Answer | StoreError, error: StoreError | None) -> None:

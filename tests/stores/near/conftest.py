@@ -7,26 +7,22 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from sluicegate.algorithms import Precision, Spec, TokenBucket
-from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
 from sluicegate.clock import US_PER_S, ManualClock
-from sluicegate.errors import StoreError
-from sluicegate.stores.base import Answer, Counter, Done, LeaseItem, Receipt, Request, Single
+from sluicegate.stores.base import Answer, Counter, Done, Receipt, Request, Single
 from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.memory import MemoryStore
 from sluicegate.stores.near import NearSettings, NearStore
-from sluicegate.testing import FlakyStore, LaterStore
+from sluicegate.testing import LeasingStore
 
 
-class ModelStore(LaterStore):
+class ModelStore(LeasingStore):
     """A memory store with the type of one over a network. ``asked``: the requests it was asked to decide, peeks left out.
 
     ``flaky.down`` and the like make it fail; ``meanwhile`` is called before each decision, as if it took time.
     """
 
     def __init__(self, clock: ManualClock) -> None:
-        self.memory = MemoryStore(clock)
-        self.flaky = FlakyStore(self.memory)
-        super().__init__(self.flaky)
+        super().__init__(MemoryStore(clock))
         self.asked: list[Request] = []
         self.refunded: list[Receipt] = []
         self.meanwhile: Callable[[], None] = lambda: None
@@ -58,14 +54,6 @@ class ModelStore(LaterStore):
     async def arefund(self, receipts: Sequence[Receipt]) -> int:
         self.refunded += receipts
         return await super().arefund(receipts)
-
-    def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
-        if self.flaky.down:
-            return [StoreError("the store is down")] * len(items)
-        return self.memory.lease(holder, terms, items)
-
-    async def alease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
-        return self.lease(holder, terms, items)
 
     def _note(self, requests: Sequence[Request], *, peek: bool) -> None:
         if not peek:

@@ -28,7 +28,7 @@ from sluicegate.limiter.limiter import FactsOrKey, Limiter
 from sluicegate.limiter.plan import Plan
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.identity.resolver import Headers, IdentityResolver
-from sluicegate.stores.base import AsyncStore, Receipt
+from sluicegate.stores.base import Receipt
 
 __all__ = ["NOTHING_SEEN", "Refusal", "RequestLimits", "Seen", "merge"]
 
@@ -196,7 +196,7 @@ class RequestLimits:
         changed = 0
         for limiter, receipts in self._take_charges():
             with contextlib.suppress(StoreError):
-                changed += limiter.store.refund(receipts)
+                changed += limiter.refund_receipts(receipts)
         return changed
 
     async def arefund(self) -> int:
@@ -204,8 +204,7 @@ class RequestLimits:
         changed = 0
         for limiter, receipts in self._take_charges():
             with contextlib.suppress(StoreError):
-                store = limiter.store
-                changed += await store.arefund(receipts) if isinstance(store, AsyncStore) else store.refund(receipts)
+                changed += await limiter.arefund_receipts(receipts)
         return changed
 
     # ------------------------------------------------------------------ what gates do
