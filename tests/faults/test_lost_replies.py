@@ -119,7 +119,7 @@ def charged(url: str) -> dict[str, int]:
 def test_a_lost_reply_is_charged_once(behind, ask) -> None:
     """The reply is cut after the server has charged: nobody charges again, by any kind of call, on one server or a cluster."""  # P54
     url, direct, proxy = behind
-    with asyncio.Runner() as runner, Limiter.from_rules(RULES, url) as limiter:
+    with asyncio.Runner() as runner, Limiter.from_rules(RULES, url, near=None) as limiter:
 
         def once() -> list[Decision]:
             return runner.run(ask(limiter)) if asyncio.iscoroutinefunction(ask) else ask(limiter)

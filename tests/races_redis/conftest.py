@@ -87,15 +87,19 @@ class Racers:
             for number in range(PROCESSES)
         ]  # fmt: skip
 
-    def open(self, url: str, rules: str, *, skews_us: Sequence[int] = (0,)) -> None:
-        """Make ``CONNECTIONS`` limiters, each with a connection; process i has the clock error ``skews_us[i % len]``."""
+    def open(self, url: str, rules: str, *, skews_us: Sequence[int] = (0,), near: bool = False) -> None:
+        """Make ``CONNECTIONS`` limiters, each with a connection; process i has the clock error ``skews_us[i % len]``.
+
+        ``near``: they answer from leases and from what they remember; else each check is a call of the store.
+        """
         numbers = iter(range(CONNECTIONS))
         orders = []
         for process in range(PROCESSES):
             share = CONNECTIONS // PROCESSES + (process < CONNECTIONS % PROCESSES)
             own = list(islice(numbers, share))
+            skew_us = skews_us[process % len(skews_us)]
             orders.append(
-                {"do": "open", "url": url, "rules": rules, "numbers": own, "skew_us": skews_us[process % len(skews_us)]}
+                {"do": "open", "url": url, "rules": rules, "numbers": own, "skew_us": skew_us, "near": near}
             )
         assert sum(self._ask(orders)) == CONNECTIONS
 

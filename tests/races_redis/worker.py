@@ -1,7 +1,7 @@
 """One of the processes that race. Reads orders, one JSON object a line, and answers each with one.
 
 ``open``: limiters by ``rules`` on the store ``url``, one for each of ``numbers``, every one with a connection of its own; ``skew_us`` is how wrong the
-clock of this process is. ``round``: at the monotonic time ``at_s`` every limiter makes ``calls`` checks; the answer has one row per check:
+clock of this process is, and ``near`` whether they answer from leases and from what they remember. ``round``: at the monotonic time ``at_s`` every limiter makes ``calls`` checks; the answer has one row per check:
 ``[number, user, path, allowed, degraded, began_us, ended_us]``, the last two by the machine's monotonic clock.
 
 ``threads``: each limiter checks in a thread, one call after the other. Else all checks of all limiters are under way at once on one event loop.
@@ -21,6 +21,7 @@ from sluicegate.clock import SystemClock
 from sluicegate.limiter import Limiter
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
+from sluicegate.stores.near import NearSettings
 
 Row = list[Any]
 
@@ -50,7 +51,8 @@ class Racer:
         ruleset = load_rules(order["rules"].encode(), "rules.yaml")
         clock = WrongClock(order["skew_us"])
         for number in order["numbers"]:
-            self._limiters[number] = Limiter.from_rules(ruleset, order["url"], clock)
+            near = NearSettings() if order["near"] else None
+            self._limiters[number] = Limiter.from_rules(ruleset, order["url"], clock, near=near)
         # Every connection is made before the first round.
         warm = {"calls": 1, "users": ["warm"], "paths": ["/warm"], "at_s": 0.0}
         return len(self.round(warm, peek=True))
