@@ -17,6 +17,7 @@ from sluicegate.bounds.identity import *  # noqa: F403
 from sluicegate.bounds.leases import *  # noqa: F403
 from sluicegate.bounds.lists import *  # noqa: F403
 from sluicegate.bounds.redis import *  # noqa: F403
+from sluicegate.bounds.regions import *  # noqa: F403
 from sluicegate.bounds.replay import *  # noqa: F403
 from sluicegate.bounds.rollouts import *  # noqa: F403
 from sluicegate.bounds.rules import *  # noqa: F403

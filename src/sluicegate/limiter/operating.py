@@ -10,7 +10,7 @@ from sluicegate.limiter.async_calls import AsyncCalls
 from sluicegate.limiter.core import FactsOrKey
 from sluicegate.limiter.counters import CounterState, Target, charges_of, described
 from sluicegate.limiter.explaining import Explanation
-from sluicegate.limiter.live import facts_of
+from sluicegate.limiter.live import Live, facts_of
 from sluicegate.limiter.plan import check_cost
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Charge, Counter
@@ -29,7 +29,7 @@ class Operating(AsyncCalls):
         """How the counters stand, in order of evaluation."""
         live = self._live
         charges = charges_of(live, self.known, target, rule)
-        return described(live, charges, _states(self._store.decide(_singly(charges), peek=True)))
+        return _described(live, self._store.decide(_singly(charges), peek=True))
 
     def explain(self, facts: FactsOrKey, cost: int = 1) -> Explanation:
         """Why a request would be decided as it is now: every rule, the counters, the verdict. Charges nothing.
@@ -62,7 +62,7 @@ class Operating(AsyncCalls):
         charges = charges_of(live, self.known, target, rule)
         given = self._store.grant([(counter, subject, tokens) for counter, subject, _ in charges])
         self._forget_here(charges)
-        states = described(live, charges, _states(self._store.decide(_singly(charges), peek=True)))
+        states = _described(live, self._store.decide(_singly(charges), peek=True))
         return _with_given(states, given)
 
     def reset(self, target: Target, *, rule: str | None = None) -> int:
@@ -94,7 +94,7 @@ class Operating(AsyncCalls):
             return self.read(target, rule=rule)
         live = self._live
         charges = charges_of(live, self.known, target, rule)
-        return described(live, charges, _states(await store.adecide(_singly(charges), peek=True)))
+        return _described(live, await store.adecide(_singly(charges), peek=True))
 
     async def agrant(self, target: Target, tokens: int, *, rule: str | None = None) -> list[CounterState]:
         """``grant`` for coroutines."""
@@ -106,7 +106,7 @@ class Operating(AsyncCalls):
         charges = charges_of(live, self.known, target, rule)
         given = await store.agrant([(counter, subject, tokens) for counter, subject, _ in charges])
         self._forget_here(charges)
-        states = described(live, charges, _states(await store.adecide(_singly(charges), peek=True)))
+        states = _described(live, await store.adecide(_singly(charges), peek=True))
         return _with_given(states, given)
 
     async def areset(self, target: Target, *, rule: str | None = None) -> int:
@@ -134,12 +134,15 @@ def _singly(charges: Sequence[Charge]) -> list[tuple[Charge]]:
     return [(charge,) for charge in charges]
 
 
-def _states(answers: Sequence[Answer]) -> list[tuple[int, State | None]]:
-    found = []
+def _described(live: Live, answers: Sequence[Answer]) -> list[CounterState]:
+    """The counters of looks at one charge each, by the numbers they were decided by."""
+    charges: list[Charge] = []
+    states: list[tuple[int, State | None]] = []
     for answer in answers:
         assert isinstance(answer, StateAnswer), "stores of this package tell the states they decided on"
-        found.append((answer.now_us, answer.states[0][1]))
-    return found
+        charges.append(answer.decided[0])
+        states.append((answer.now_us, answer.states[0][1]))
+    return described(live, charges, states)
 
 
 def _with_given(states: list[CounterState], given: Sequence[int]) -> list[CounterState]:

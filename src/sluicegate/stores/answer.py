@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 import msgspec
 
 from sluicegate.algorithms.spec import State
-from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, Verdict
+from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, Verdict, new_local_verdict
 from sluicegate.errors import PartlyDecided, PartlyReached, StoreError
 from sluicegate.stores.base import Answer, Charge, Receipt, Request, Single
 
@@ -33,6 +33,11 @@ class StateAnswer(msgspec.Struct, frozen=True, gc=False):
     unanimous: bool = True
 
     asked: ClassVar[bool] = True
+
+    @property
+    def decided(self) -> Request:
+        """The request by whose numbers it was decided."""
+        return self.request
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """One verdict per charge, in order."""
@@ -117,7 +122,8 @@ def single_of(answer: Answer) -> Single:
     """An answer to a request of one charge in its lean form."""
     if type(answer) is StateAnswer:
         return answer.admitted, answer.states[0][1]
-    return answer.admitted, answer.verdicts()[0]
+    outcome, remaining, retry_after_us, reset_after_us, delay_us = answer.verdicts()[0]
+    return answer.admitted, new_local_verdict((outcome, remaining, retry_after_us, reset_after_us, delay_us))
 
 
 def answers_of(error: StoreError, count: int) -> Sequence[Answer | StoreError]:

@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
-from sluicegate.bounds import LEASE_ITEMS_MAX, REDIS_BATCH_MAX
+from sluicegate.bounds import LEASE_ITEMS_MAX, REDIS_BATCH_MAX, REGION_LOOKS_MAX
 from sluicegate.errors import PartlyDecided, StoreError
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Charge, Counter, LeaseItem, Receipt, Request, Single
 from sluicegate.stores.redis.packing import Command, Packing
+from sluicegate.stores.region_parts import PartStep, PartView
 
 __all__ = ["Calls", "Steps", "Undo", "single_of"]
 
@@ -122,6 +123,22 @@ class Calls:
         """``lease`` of at most ``LEASE_ITEMS_MAX`` counters; raises StoreError where there is no answer at all."""
         read = partial(self._packing.leased, len(items))
         found, _ = yield from _in_time(partial(self._packing.lease, holder, terms, items), read)
+        return found
+
+    def parts(self, steps: Sequence[PartStep]) -> Steps[list[PartView | StoreError]]:
+        """See ``PartStore.parts``."""
+        views: list[PartView | StoreError] = []
+        for first in range(0, len(steps), REGION_LOOKS_MAX):
+            batch = steps[first : first + REGION_LOOKS_MAX]
+            try:
+                views += yield from self.parts_batch(batch)
+            except StoreError as error:
+                views += [error] * len(batch)
+        return views
+
+    def parts_batch(self, steps: Sequence[PartStep]) -> Steps[list[PartView | StoreError]]:
+        """``parts`` of at most ``REGION_LOOKS_MAX`` counters; raises StoreError where there is no answer at all."""
+        found, _ = yield from _in_time(partial(self._packing.parts, steps), partial(self._packing.parted, len(steps)))
         return found
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:

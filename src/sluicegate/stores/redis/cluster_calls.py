@@ -13,6 +13,7 @@ from sluicegate.stores.redis.composition import Composition, SlotOf
 from sluicegate.stores.redis.packing import Packing
 from sluicegate.stores.redis.stats import RedisStats
 from sluicegate.stores.redis.suspects import Suspects
+from sluicegate.stores.region_parts import PartStep, PartView
 
 __all__ = ["ClusterCalls"]
 
@@ -74,6 +75,10 @@ class ClusterCalls(Calls):
     def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> Steps[list[LeaseGrant | StoreError]]:
         """See ``LeaseStore.lease``."""
         return (yield from self.composition.lease(holder, terms, items))
+
+    def parts(self, steps: Sequence[PartStep]) -> Steps[list[PartView | StoreError]]:
+        """See ``PartStore.parts``."""
+        return (yield from self.composition.parts(steps))
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
         """See ``Store.reset``."""

@@ -30,7 +30,7 @@ from typing import TypeVar
 
 from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
 from sluicegate.algorithms.verdict import Outcome
-from sluicegate.bounds import LEASE_ITEMS_MAX, REDIS_BATCH_MAX
+from sluicegate.bounds import LEASE_ITEMS_MAX, REDIS_BATCH_MAX, REGION_LOOKS_MAX
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Charge, Counter, LeaseItem, Receipt, Request
@@ -40,6 +40,7 @@ from sluicegate.stores.redis.parts import Part, concluded, refuses
 from sluicegate.stores.redis.side_by_side import side_by_side, undoing
 from sluicegate.stores.redis.stats import RedisStats
 from sluicegate.stores.redis.suspects import Suspects
+from sluicegate.stores.region_parts import PartStep, PartView
 
 __all__ = ["Composition", "SlotOf"]
 
@@ -119,20 +120,35 @@ class Composition:
 
     def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> Steps[list[LeaseGrant | StoreError]]:
         """See ``LeaseStore.lease``; one command for each slot."""
-        places = self._by_slot(range(len(items)), [item.subject for item in items], LEASE_ITEMS_MAX)
         operation = partial(self._calls.lease_batch, holder, terms)
-        groups = [[items[place] for place in group] for group in places]
-        results = yield from side_by_side([_by_key_too(operation, group, _joined) for group in groups])
-        found: dict[int, LeaseGrant | StoreError] = {}
-        for group, result in zip(places, results, strict=True):
-            grants = [result] * len(group) if isinstance(result, StoreError) else result
-            found.update(zip(group, grants, strict=True))
-        return [found[place] for place in range(len(items))]
+        return (yield from self._each(items, [item.subject for item in items], LEASE_ITEMS_MAX, operation))
+
+    def parts(self, steps: Sequence[PartStep]) -> Steps[list[PartView | StoreError]]:
+        """See ``PartStore.parts``; one command for each slot."""
+        subjects = [step.subject for step in steps]
+        return (yield from self._each(steps, subjects, REGION_LOOKS_MAX, self._calls.parts_batch))
 
     def reset(self, keys: Sequence[tuple[Counter, str]]) -> Steps[int]:
         """See ``Store.reset``; one command for each slot."""
         groups = self._by_slot(keys, [subject for _, subject in keys])
         return (yield from _sum_of([_by_key_too(self._calls.reset, group, sum) for group in groups]))
+
+    def _each(
+        self,
+        items: Sequence[T],
+        subjects: Sequence[str],
+        most: int,
+        operation: Callable[[Sequence[T]], Steps[list[R | StoreError]]],
+    ) -> Steps[list[R | StoreError]]:
+        """A result for each item, or why there is none; at most ``most`` in one command."""
+        places = self._by_slot(range(len(items)), subjects, most)
+        groups = [[items[place] for place in group] for group in places]
+        results = yield from side_by_side([_by_key_too(operation, group, _joined) for group in groups])
+        found: dict[int, R | StoreError] = {}
+        for group, result in zip(places, results, strict=True):
+            each: Sequence[R | StoreError] = [result] * len(group) if isinstance(result, StoreError) else result
+            found.update(zip(group, each, strict=True))
+        return [found[place] for place in range(len(items))]
 
     def _finish(
         self, requests: Sequence[Request], first: list[list[Part]], later: list[list[Part]], *, peek: bool

@@ -19,10 +19,11 @@ from sluicegate.stores.keys import redis_frame
 from sluicegate.stores.redis.layout import PLAIN_LAYOUT, Layout, placing
 from sluicegate.stores.redis.records import BAN, ESTIMATE, FIXED, LEAKY, LOG, STRICT, TOKEN, Record
 
-__all__ = ["CounterForm", "row"]
+__all__ = ["CounterForm", "row", "row_of_bytes"]
 
 _CHANGE = {OnChange.KEEP: 0, OnChange.SCALE: 1, OnChange.RESET: 2}
 _STARTS = 5  # what scripts/place.lua is told of a calendar
+_STANDING = 3
 _ARRAY_15 = 15  # values of an array that has its length in its first byte
 _SHORT_LOG = (
     160  # the limit up to which a log is read and written whole, 2 KB: less work than its ends in several commands
@@ -30,13 +31,15 @@ _SHORT_LOG = (
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def _row_of_bytes(values: Sequence[int | bytes]) -> bytes:
+def row_of_bytes(values: Sequence[int | bytes]) -> bytes:
     """``row`` with strings of bytes, in the form of texts: Redis' reader knows no other."""
     return b"".join([_encode(value) if isinstance(value, int) else _text_head(len(value)) + value for value in values])
 
 
 def _text_head(size: int) -> bytes:
-    return bytes([0xA0 | size]) if size < 32 else bytes([0xD9, size])
+    if size < 32:
+        return bytes([0xA0 | size])
+    return bytes([0xD9, size]) if size < 256 else bytes([0xDA, *size.to_bytes(2, "big")])
 
 
 def row(values: Sequence[int | str]) -> bytes:
@@ -79,7 +82,7 @@ class CounterForm:
         self._flags = (
             int(counter.shadow),
             int(counter.denied_counts and not counter.shadow),
-            _CHANGE[counter.on_change],
+            _STANDING if counter.standing else _CHANGE[counter.on_change],
         )
         self.record = Record.of(self.code, self._tokens, spec.sub_windows if isinstance(spec, SlidingWindow) else None)
         self._charges: dict[int, bytes] = {}
@@ -89,7 +92,7 @@ class CounterForm:
         self.old = False
         if layout.packed or moving_from is not None:
             hashed, numbers = placing(counter, layout, moving_from)
-            self._placing = _row_of_bytes(numbers)
+            self._placing = row_of_bytes(numbers)
             self.packed = hashed and layout.packed
             self.old = hashed and moving_from is not None and moving_from.packed
         self.frame = self.head.encode(), f"{self.tail}:".encode()
@@ -135,7 +138,7 @@ class CounterForm:
 
     def _numbers(self, cost: int) -> list[int | str]:
         capacity, spec = self._capacity, self.counter.spec
-        usual = int(self.code != BAN and not self.long and 1 <= cost <= capacity)
+        usual = int(self.code != BAN and not (self.long or self.counter.standing) and 1 <= cost <= capacity)
         shadow, denied, change = self._flags
         denied = int(denied and cost <= capacity)
         numbers: list[int | str] = [self.code, usual, shadow, denied, change, capacity, cost, self._ttl_ms, *self._own]

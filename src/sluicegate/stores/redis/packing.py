@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
 from sluicegate.algorithms.spec import State
@@ -16,14 +16,16 @@ from sluicegate.clock import Clock
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Charge, Counter, LeaseItem, Receipt, Request
-from sluicegate.stores.keys import LEDGER_SUFFIX, BucketSubjects
-from sluicegate.stores.redis.definitions import CounterForm, row
+from sluicegate.stores.keys import LEDGER_SUFFIX, PART_SUFFIXES, BucketSubjects
+from sluicegate.stores.redis.definitions import CounterForm, row, row_of_bytes
 from sluicegate.stores.redis.faults import fault_of
 from sluicegate.stores.redis.records import BAN, TOKEN, Record
-from sluicegate.stores.redis.scripts import MOVING, PACKED, PLAIN, Script
+from sluicegate.stores.redis.scripts import MOVING, PACKED, PARTS, PLAIN, Script
 from sluicegate.stores.redis.secret import Subjects
+from sluicegate.stores.redis.standing import Standing
+from sluicegate.stores.region_parts import PartStep, PartView
 
-__all__ = ["Command", "Decided", "Granted", "Leasings", "Packing", "Refunded"]
+__all__ = ["Command", "Decided", "Granted", "Leasings", "Packing", "Parted", "Refunded"]
 
 
 class Command(NamedTuple):
@@ -85,6 +87,14 @@ class Leasings(NamedTuple):
     problem: StoreError | None
 
 
+class Parted(NamedTuple):
+    """The reply to ``Packing.parts``, as ``Leasings``."""
+
+    now_us: int
+    views: list[PartView | StoreError] | None
+    problem: StoreError | None
+
+
 _REFUSED, _CHARGED, _PASSES, _REFUSED_NONE, _PASSES_NONE, _FAULT = range(6)
 _DESCRIBED_AT_COST = (_REFUSED, _CHARGED, _REFUSED_NONE)  # a charge that passed and was not made is described as a look
 _CALENDAR, _TOGETHER = 2, 4  # places in a call's first argument
@@ -92,7 +102,9 @@ _NOW_BYTES = 8
 _GIVEN_BYTES = 5
 _LIFE_BYTES = 16
 _leasing = Struct("<BIBQIHIHH")
+_parted = Struct("<BIBIHIHIHQQH")
 _WANTED, _LOST, _UNREADABLE = 1, 2, 4
+_PART_UNREADABLE = 2
 _NO_RECORD = Record.of(BAN, 0, None)
 
 
@@ -104,7 +116,7 @@ class Packing:
     """
 
     __slots__ = (
-        "_as_texts", "_forms", "_hold_ms", "_moving", "_subjects", "_time_source", "_where", "clock", "scripts",
+        "_as_texts", "_forms", "_hold_ms", "_moving", "_standing", "_subjects", "_time_source", "_where", "clock", "scripts",
     )  # fmt: skip
 
     def __init__(self, subjects: Subjects, clock: Clock, where: str, time_source: Clock | None = None) -> None:
@@ -114,6 +126,7 @@ class Packing:
         self._time_source = time_source
         self._hold_ms = 0 if time_source is None else 3_600_000
         self._forms: dict[int, CounterForm] = {}
+        self._standing = Standing()
         self._moving = subjects.moving_from is not None
         self._as_texts = not self._moving and not subjects.layout.packed
         """Every key is a text between the ends of its form's."""
@@ -188,7 +201,7 @@ class Packing:
         last_counter = None
         size, read = _NO_RECORD
         for request in requests:
-            if len(request) == 1 and reply[at] == _CHARGED:
+            if len(request) == 1 and reply[at] == _CHARGED and not request[0][0].standing:
                 counter = request[0][0]
                 if counter is not last_counter:
                     size, read = self.form(counter).record
@@ -286,6 +299,43 @@ class Packing:
             )
         return Leasings(now_us, grants, problem)
 
+    def parts(self, steps: Sequence[PartStep], guess_us: int = 0) -> Command:
+        """The command of steps on the parts of counters, at most ``REGION_LOOKS_MAX``; they are in one slot."""
+        call = _Call(self, guess_us)
+        keys: list[str | bytes] = []
+        for step in steps:
+            key = self.key(step.counter, step.subject)
+            keys += [key + suffix if isinstance(key, str) else key + suffix.encode() for suffix in PART_SUFFIXES]
+            record = b"" if step.record is None else step.record
+            call.message += (call.place(step.counter, 0), int(step.record is not None), step.expected, record)
+            call.message += (step.life.encode(), step.left, step.admitted, step.refused)
+        return Command(PARTS, keys, call.arguments_of_bytes())
+
+    def parted(self, count: int, reply: bytes) -> Parted:
+        """What the reply to ``parts`` of ``count`` steps says."""
+        now_us = int.from_bytes(reply[:_NOW_BYTES], "little")
+        if len(reply) == _NOW_BYTES:
+            return Parted(now_us, None, None)
+        at = _NOW_BYTES + _LIFE_BYTES
+        life = reply[_NOW_BYTES:at].decode("ascii")
+        found: list[PartView | None] = []
+        for _ in range(count):
+            flags, *low, admitted, refused, size = _parted.unpack_from(reply, at)
+            at += _parted.size
+            record = reply[at : at + size]
+            at += size
+            capacity, used, left, out = [small + (high << 32) for small, high in zip(low[::2], low[1::2], strict=True)]
+            view = PartView(
+                bool(flags & 1), bool(flags & 4), capacity, used, left, out, admitted, refused, record, now_us, life
+            )
+            found.append(None if flags & _PART_UNREADABLE else view)
+        problem = self._problem(reply[at:])
+        views: list[PartView | StoreError] = []
+        for each in found:
+            assert each is not None or problem is not None
+            views.append(cast("StoreError", problem) if each is None else each)
+        return Parted(now_us, views, problem)
+
     def _problem(self, text: bytes) -> StoreError | None:
         return fault_of(text.decode(errors="replace"), self._where) if text else None
 
@@ -338,18 +388,23 @@ class Packing:
     def _answer(
         self, request: Request, reply: bytes, at: int, now_us: int, *, peek: bool
     ) -> tuple[StateAnswer | StoreError, int]:
-        """The answer whose records begin at ``at``, and where they end."""
+        """The answer whose records begin at ``at``, and where they end; of standing counters with the numbers they have."""
         states: list[tuple[int, State | None]] = []
         notes: list[tuple[int, bool]] = []
         all_charged = unanimous = admitted = True
-        for counter, _, cost in request:
+        own: list[Charge] | None = None
+        for place, (counter, subject, cost) in enumerate(request):
             code = reply[at]
             at += 1
             if code == _FAULT:
                 end = at + 1 + reply[at]
                 return fault_of(reply[at + 1 : end].decode(errors="replace"), self._where), end
             state = None
-            if code <= _PASSES:
+            if code <= _PASSES and counter.standing:
+                standing, state, at = self._standing.read(counter, reply, at)
+                own = list(request) if own is None else own
+                own[place] = standing, subject, cost
+            elif code <= _PASSES:
                 size, read = self.form(counter).record
                 state = read(reply, at)
                 at += size
@@ -360,6 +415,7 @@ class Packing:
                 all_charged = False
                 unanimous = unanimous and passes
                 admitted = admitted and (passes or counter.shadow)
+        request = request if own is None else own
         if all_charged:
             return StateAnswer(True, now_us, request, states), at
         return StateAnswer(admitted, now_us, request, states, notes, admitted and not peek, unanimous), at
@@ -411,3 +467,7 @@ class _Call:
     def arguments(self) -> list[bytes]:
         """The message and the forms."""
         return [row(self.message), *self._forms]
+
+    def arguments_of_bytes(self) -> list[bytes]:
+        """The same of a message with texts of bytes."""
+        return [row_of_bytes(self.message), *self._forms]

@@ -26,6 +26,7 @@ from sluicegate.stores.base import (
 )
 from sluicegate.stores.keys import FIELD_BYTES
 from sluicegate.stores.redis.async_side import AsyncSide
+from sluicegate.stores.redis.confirming import confirmed
 from sluicegate.stores.redis.core import Core
 from sluicegate.stores.redis.link import ReplyError, check_authorities
 from sluicegate.stores.redis.settings import RedisSettings
@@ -102,9 +103,15 @@ class RedisStore:
             return self._driver.perform(self._calls.grant(charges))
 
     def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
-        """One step of a holder on each of these counters. See ``LeaseStore.lease``."""
+        """One step of a holder on each of these counters. See ``LeaseStore.lease``.
+
+        With ``terms.confirmed`` it takes until a replica has what was granted, half of the deadline at most.
+        """
         check_leasing(holder, items)
-        return self._driver.perform(self._calls.lease(holder, terms, items)) if items else []
+        if not items:
+            return []
+        steps = self._calls.lease(holder, terms, items)
+        return self._driver.perform(confirmed(self._core, steps, holder, terms, items) if terms.confirmed else steps)
 
     def parts(self, steps: Sequence[PartStep]) -> list[PartView | StoreError]:
         """Steps on the parts of counters that regions share. See ``PartStore.parts``."""
@@ -168,6 +175,9 @@ class RedisStore:
 
     async def alease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
         """``lease`` for coroutines."""
+        if terms.confirmed:
+            # To wait for a replica would hold up all that shares the loop's connection.
+            return await asyncio.get_running_loop().run_in_executor(None, self.lease, holder, terms, items)
         check_leasing(holder, items)
         return await self._async.perform(self._calls.lease(holder, terms, items)) if items else []
 

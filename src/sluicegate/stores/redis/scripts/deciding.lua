@@ -3,9 +3,11 @@
 
 local function decide_any(request, first_key, out, size)
   local count = #request
-  local states = {}
+  local asked, states = request, {}
+  request = {}
   for i = 1, count do
-    local d = request[i]
+    local d = asked[i]
+    request[i] = d
     if d[1] > 0 then
       local state, err = algorithm_of(d[1]).read(d, KEYS[first_key + i])
       if err then
@@ -13,6 +15,7 @@ local function decide_any(request, first_key, out, size)
         out[size + 1], out[size + 2] = '\5', string.char(#err) .. err
         return size + 2
       end
+      request[i] = form_of(d, state)
       states[i] = state
     end
   end

@@ -10,7 +10,8 @@ for i = 1, keys_given do
   local d = form_at(message[3 + i], forms, now, hold_ms)
   local algorithm = algorithm_of(d[1])
   if algorithm then
-    local state, err = current(d, algorithm, key)
+    local state, err
+    state, err, d = current(d, algorithm, key)
     problem = err or problem
     if state then
       local after

@@ -158,6 +158,7 @@ end
 
 -- The ledger of a window or log, which has a key of its own. It is void where its counter is another one than it was made for.
 local function ledger_at(key, born)
+  arrive(key)
   local text = pcall_('GET', key)
   if type(text) == 'table' then
     return nil, text.err
@@ -217,6 +218,7 @@ while message[at] do
   key_at = key_at + (ledger_key and 2 or 1)
   local s, err = algorithm.read(d, key)
   local before, born = s, s and s.born or 0
+  d = form_of(d, s)
   if s and s.old then
     s = algorithm.carry(d, s)
     if not s then

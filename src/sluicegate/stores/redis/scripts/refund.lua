@@ -11,7 +11,8 @@ for i = 1, keys_given do
   local d = form_at(message[4 * i], forms, now, hold_ms)
   local algorithm = algorithm_of(d[1])
   if algorithm then
-    local state, err = current(d, algorithm, key)
+    local state, err
+    state, err, d = current(d, algorithm, key)
     problem = err or problem
     if state and state.born <= charged_us then
       local after = algorithm.refund(d, state, charged_us, message[4 * i + 2], message[4 * i + 3])
