@@ -15,6 +15,7 @@ __all__ = [
     "LEASES_IN_PROCESS_MAX",
     "LEASES_PER_COUNTER_MAX",
     "LEASE_BEGIN_REQUESTS",
+    "LEASE_CONFIRM_DIVISOR",
     "LEASE_DRIFT_PPM_MAX",
     "LEASE_DRIFT_PPM_MIN",
     "LEASE_GAP_US_MAX",
@@ -124,3 +125,6 @@ HOT_PER_S_MAX: Final = 1_000_000
 
 # How long the end of a near store waits for its leases to go back. What does not go back in time ends by itself, one lease later.
 KEEPER_CLOSE_MS: Final = 2_000
+
+# The part of a store's deadline in which a replica must have what was granted, where that is asked for. The rest is for the grant itself.
+LEASE_CONFIRM_DIVISOR: Final = 2
