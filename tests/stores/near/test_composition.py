@@ -8,6 +8,7 @@ from sluicegate.algorithms import Outcome, Precision, TokenBucket
 from sluicegate.algorithms.verdict import NOT_ASKED, LocalVerdict
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import PartlyReached, StoreError
+from sluicegate.stores.near import NearSettings
 
 DAY = TokenBucket(1_000_000, 1_000_000, 86_400 * US_PER_S)
 
@@ -151,6 +152,14 @@ def test_a_shadow_is_leased_as_others_are(bench, counter_of, own) -> None:
     before = held(near, shadow)
     assert not near.decide_one([(shadow, "*", 1), (own, "a", 1)]).admitted
     assert held(near, shadow) == before
+
+
+def test_nothing_is_remembered_where_that_is_switched_off(bench, own) -> None:
+    """With ``denials_max`` 0 every refusal is the store's."""
+    near = bench.near(NearSettings(denials_max=0))
+    for _ in range(6):
+        near.decide_one([(own, "a", 1)])
+    assert len(bench.model.asked) == 6
 
 
 # ---------------------------------------------------------------------- a lease that ends while the store is asked

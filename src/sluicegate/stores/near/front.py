@@ -75,10 +75,10 @@ class Asking:
 class Front:
     """Decides by ``leases`` and ``denials``. ``wall_us`` dates answers that no store has dated. ``poke`` is called when tokens run low,
     again and again until something is done about it. ``saw`` is told of each charge of a counter
-    that the store is asked about though it may be decided here once it is hot.
+    that the store is asked about though it may be decided here once it is hot. ``remembers`` False: refusals are not remembered.
     """
 
-    __slots__ = ("_poke", "_wall_us", "denials", "leases", "saw", "stats")
+    __slots__ = ("_poke", "_wall_us", "denials", "leases", "remembers", "saw", "stats")
 
     def __init__(
         self,
@@ -93,6 +93,7 @@ class Front:
         self.denials = denials
         self.stats = stats
         self.saw = saw
+        self.remembers = True
         self._wall_us = wall_us
         self._poke = poke
 
@@ -341,7 +342,8 @@ class Front:
 
     def learn(self, asking: Asking, answer: Answer, now_us: int) -> None:
         """Remember what the store refused."""
-        learn, short = self.denials.learn, asking.short
+        learn = self.denials.learn if self.remembers else None
+        short = asking.short
         for place, charge, verdict in zip(asking.places, asking.rest, answer.verdicts(), strict=True):
             counter, subject, cost = charge
             retry_us = verdict.retry_after_us
@@ -351,7 +353,7 @@ class Front:
             leased = None if short is None else short.get(place)
             if leased is not None:
                 leased.denied(cost, retry_us, now_us)
-            else:
+            elif learn is not None:
                 learn(counter.prefix + subject, counter.spec, cost, retry_us, asking.sent_us, asking.epoch, now_us)
 
     @staticmethod

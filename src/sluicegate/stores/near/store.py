@@ -88,6 +88,7 @@ class NearStore(Locked):
         self.hot = HotStore(store, settings, self.now_us, clock.now_us, random, threads=keep)
         self.warmth = Warmth(self, settings, leases, self.hot, self.now_us)
         self.front.saw = self.warmth.saw
+        self.front.remembers = settings.denials_max > 0
         self._born = False
         super().__init__()
         self._born = True
