@@ -135,15 +135,16 @@ class Both:
         return store.grant([(self.counter, "*", tokens)])
 
 
+@pytest.mark.parametrize("layout", ["", "&layout=packed&expected_clients=300"], ids=["plain", "packed"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: f"{family[0].algorithm}-{family[0].capacity}")
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=_steps)
 def test_a_history_in_redis_is_that_of_the_model(
-    open_store: Callable[..., RedisStore], family: tuple[Spec, ...], steps: list[tuple[Any, ...]]
+    open_store: Callable[..., RedisStore], family: tuple[Spec, ...], layout: str, steps: list[tuple[Any, ...]]
 ) -> None:
     """Grants, reports, returns, exact charges, refunds, changed numbers and a clock that goes back give equal answers."""
     clock = ManualClock()
-    store = open_store(clock)
+    store = open_store(clock, layout)
     both = Both(store, clock, family)
     try:
         for step in steps:

@@ -11,6 +11,7 @@ from sluicegate.errors import StoreError
 from sluicegate.stores.redis.beats import Beats
 from sluicegate.stores.redis.errand import Errand
 from sluicegate.stores.redis.faults import OF_THE_SERVER, ServerFault, fault_of
+from sluicegate.stores.redis.hash_limits import warn_of_hash_limits
 from sluicegate.stores.redis.link import Link, ReplyError, packed
 from sluicegate.stores.redis.news import News
 from sluicegate.stores.redis.node import Node, Surroundings
@@ -113,6 +114,8 @@ class Core:
                 self.router.prepare(deadline_us)
             if not self.subjects.ready:
                 self._send_alone(self.subjects, deadline_us)
+                if self.settings.layout.packed:
+                    warn_of_hash_limits(self.router.nodes(), deadline_us)
             self._problem = None
         except StoreError as error:
             self._problem_us = self.clock.monotonic_us()

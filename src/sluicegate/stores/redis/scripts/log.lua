@@ -116,7 +116,7 @@ local function make_log()
   end
 
   function log.read(d, key)
-    arrive(d, key)
+    arrive(key)
     local head = pcall_('GETRANGE', key, 0, HEAD - 1)
     if type(head) == 'table' then
       return nil, head.err

@@ -39,9 +39,10 @@ local function misplaced(d, key)
   return apart ~= nil and places[key] ~= nil and (places[key] == key) ~= is_apart(d, key)
 end
 
--- A log is read and written by its key, which is the one of now from here on.
-local function arrive(d, key)
-  if olds[key] then
-    look(d, key, olds[key], now)
+-- What is read and written by its key alone (a log, the leases beside a counter) changes its name where it has that of a layout before.
+local function arrive(key)
+  local old = olds[key]
+  if old and old ~= key and call('EXISTS', key) == 0 and call('EXISTS', old) == 1 then
+    call('RENAME', old, key)
   end
 end

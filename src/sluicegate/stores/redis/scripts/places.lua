@@ -137,7 +137,8 @@ end
 -- A counter that is not where it is first looked for: its text and place, or nil, or nil, nil and an error.
 local function search(d, key, old, now, p)
   local try, sub, floor = redis.pcall, string.sub, math.floor
-  local base, field, code = sub(key, 1, -9), sub(key, -8), d[1]
+  local base, code = sub(key, 1, -9), d[1]
+  local field = sub(key, -8)
   local err
 
   local function inside(base, seconds, epoch)
@@ -178,7 +179,17 @@ local function search(d, key, old, now, p)
 
   local text, place
   if d[p] > 0 then
-    text, place = among(base, d[p])
+    local epoch = epoch_of(d, p, now)
+    text, place = inside(base, d[p], epoch + 1)
+    if not text and d[p + 6] == 0 then
+      -- Before older hashes: one that was too old to be looked at when the counter moved to its own key may still be there.
+      text, place = under(key)
+    elseif not text then
+      text, place = inside(base, d[p], epoch)
+    end
+    if not text then
+      text, place = inside(base, d[p], epoch - 1)
+    end
   end
   if not text and code <= 2 then
     -- The length of a bucket's epochs follows from its numbers, which may have been others.
@@ -200,10 +211,8 @@ local function search(d, key, old, now, p)
       end
     end
   end
-  if not text and d[p + 6] == 0 then
-    text, place = under(key)
-  end
   if not text and d[p + 7] > 0 then
+    field = sub(old, -8)
     if d[p + 7] == 2 and code <= 2 then
       for power = 3, 7 do
         if not text then
@@ -261,8 +270,8 @@ end
 local function take(key, old, place)
   if place == key or place == old then
     redis.call('DEL', place)
-  else
-    redis.call('HDEL', place, string.sub(key, -8))
+  elseif redis.call('HDEL', place, string.sub(key, -8)) == 0 and old then
+    redis.call('HDEL', place, string.sub(old, -8))
   end
 end
 
