@@ -5,6 +5,7 @@ from __future__ import annotations
 from sluicegate.algorithms.leasing.holding import Holding, Spend
 from sluicegate.algorithms.leasing.leased import LOST, Leased, LeasedState, Turn
 from sluicegate.algorithms.leasing.ledger import Lease, Ledger
+from sluicegate.algorithms.leasing.serving import can_lease, least_window_us
 from sluicegate.algorithms.leasing.terms import (
     HOLDER_CHARS,
     LeaseAsk,
@@ -29,6 +30,8 @@ __all__ = [
     "Ledger",
     "Spend",
     "Turn",
+    "can_lease",
     "check_ask",
     "lease_size",
+    "least_window_us",
 ]

@@ -92,6 +92,8 @@ class Holding:
 
     def _take_looking(self, cost: int, now_us: int) -> bool:
         """``take`` where the lease at hand does not do, or little is left."""
+        if self._head is _NONE:
+            return False
         self._look(now_us)
         held = self._head
         taken = held.taken + cost
@@ -130,6 +132,19 @@ class Holding:
     def used(self) -> int:
         """Tokens that were spent of all leases there were, provisional ones included."""
         return self._gone + sum([held.taken for held in self._leases])
+
+    def survey(self, now_us: int) -> tuple[int, int, bool]:
+        """(tokens spent of all leases there were, provisional ones included; tokens that can be spent; whether something is to be closed)."""
+        used, left, closing = self._gone, 0, False
+        for held in self._leases:
+            used += held.taken
+            if now_us >= held.end_us:
+                closing = True
+            elif not held.closing:
+                left += held.granted - held.taken
+            elif not held.pending:
+                closing = True
+        return used, left, closing
 
     @property
     def count(self) -> int:
@@ -178,6 +193,8 @@ class Holding:
             held.pending -= part
             held.taken -= part
             held.spends -= 1
+            if self._head is _NONE:
+                self._head = held
 
     # ------------------------------------------------------------------ talking to the store
 

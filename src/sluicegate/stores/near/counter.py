@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from sluicegate.algorithms import FixedWindow, SlidingLog, SlidingWindow, Spec, TokenBucket
+from sluicegate.algorithms import FixedWindow, SlidingWindow, TokenBucket
 from sluicegate.algorithms.leasing import Holding, LeaseAsk, LeaseGrant, LeaseTerms, Spend
 from sluicegate.bounds import (
     COST_MAX,
     LEASE_BEGIN_REQUESTS,
     LEASE_GAP_US_MAX,
-    LEASE_LOG_HOLDS_MIN,
-    LEASE_SLIDING_HORIZONS_MIN,
 )
 from sluicegate.clock import US_PER_S
 from sluicegate.stores.base import Counter
 from sluicegate.stores.near.lives import Lives
 
-__all__ = ["LeasedCounter", "View", "Wake", "can_lease"]
+__all__ = ["LeasedCounter", "View", "Wake"]
 
 _LOW_PART: Final = 0.3
 """Tokens are asked for when less than this part of what is used within one horizon is left."""
@@ -40,20 +38,6 @@ class View(NamedTuple):
     nodes: int
     lives: Lives
     draw: Callable[[], float]
-
-
-def can_lease(spec: Spec, horizon_us: int, terms: LeaseTerms) -> bool:
-    """Whether leases serve a spec at all, whatever its limit.
-
-    A counter that fills up or begins anew within two horizons would lose too much to what is out or dies with its window; so would a
-    sliding window of fewer horizons than ``LEASE_SLIDING_HORIZONS_MIN`` and a log of fewer holds than ``LEASE_LOG_HOLDS_MIN``.
-    """
-    if isinstance(spec, SlidingLog):
-        return spec.window_us >= LEASE_LOG_HOLDS_MIN * terms.hold_us
-    if isinstance(spec, SlidingWindow):
-        least_us = max(LEASE_SLIDING_HORIZONS_MIN, 2 * (spec.sub_windows or 1)) * horizon_us
-        return spec.window_us >= least_us
-    return isinstance(spec, TokenBucket | FixedWindow) and spec.window_us >= 2 * horizon_us
 
 
 Wake: TypeAlias = Callable[["LeasedCounter"], None]
@@ -221,7 +205,9 @@ class LeasedCounter(Holding):
     def plan(self, now_us: int, view: View) -> LeaseAsk | None:
         """What to say to the store now; None for nothing. ``active`` is False afterwards where nothing will be due either."""
         low, self.low = self.low, False
-        self._measure(now_us, view)
+        used, left, closing = self.survey(now_us)
+        if now_us - self._measured_us >= view.tick_us // 2:
+            self._measure(used, now_us, view)
         if self.under_way is not None or now_us < self._pause_us:
             return None
         if 0 < self.turn_us <= now_us:
@@ -231,28 +217,24 @@ class LeasedCounter(Holding):
         idle_us = view.tick_us if self.wanted else view.horizon_us
         if not self.leasable or now_us - self._busy_us >= idle_us:
             return self._wind_up(now_us, view)
-        left, window_us = self.left(now_us), self.turn_us - now_us
-        if 0 < window_us < view.tick_us // _SOON:
-            return None
-        span_us = min(view.horizon_us, window_us) if window_us > 0 else view.horizon_us
+        span_us = view.horizon_us
+        if self.turn_us and self.turn_us - now_us < span_us:
+            span_us = self.turn_us - now_us
+            if span_us < view.tick_us // _SOON:
+                return None
         target = self._rate * span_us / US_PER_S
         if self.wanted and left > target:
             self.close_surplus(left - int(target))
-            left = self.left(now_us)
+            used, left, closing = self.survey(now_us)
         close = self._leftover(now_us, view, left)
         if (low or close or left <= target * _LOW_PART) and now_us >= self._ask_us:
             want = min(max(int(target) + 1 - (0 if close else left), 1), COST_MAX)
             return self._ask(now_us, view, want, close=close)
-        if any((held.closing and not held.pending) or now_us >= held.end_us for held in self._leases):
-            return self._ask(now_us, view, 0)
-        return None
+        return self._ask(now_us, view, 0) if closing else None
 
-    def _measure(self, now_us: int, view: View) -> None:
+    def _measure(self, used: int, now_us: int, view: View) -> None:
         """Learn how fast tokens are asked for: a rise is believed within two ticks, a fall over ``_SLOWLY_US``."""
         passed_us = now_us - self._measured_us
-        if passed_us < view.tick_us // 2:
-            return
-        used = self.used
         tokens = used - self._seen + self._missed
         rate = tokens * US_PER_S / passed_us
         part = passed_us / (2 * view.tick_us if rate > self._rate else _SLOWLY_US)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sluicegate.algorithms import Precision
-from sluicegate.algorithms.leasing import HOLDER_CHARS, LeaseAsk, LeaseGrant
+from sluicegate.algorithms.leasing import HOLDER_CHARS, LeaseAsk, LeaseGrant, can_lease
 from sluicegate.bounds import LEASE_STEP_ITEMS_MAX
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Counter, LeaseItem
-from sluicegate.stores.near.counter import LeasedCounter, View, can_lease
+from sluicegate.stores.near.counter import LeasedCounter, View
 from sluicegate.stores.near.lives import Lives
 from sluicegate.stores.near.settings import NearSettings
 
@@ -265,8 +265,10 @@ class Leases:
                 items.append(LeaseItem(entry.counter, entry.subject, ask))
             elif not entry.active and entry.under_way is None:
                 self._settle(key, entry)
-            if entry.turn_us and (turn_us == 0 or entry.next_us(now_us) < turn_us):
-                turn_us = entry.next_us(now_us)
+            if entry.turn_us:
+                next_us = entry.next_us(now_us)
+                if turn_us == 0 or next_us < turn_us:
+                    turn_us = next_us
         if ticks:
             self._turn_us = turn_us
             self._scan_us = now_us if rest else now_us + self.tick_us
