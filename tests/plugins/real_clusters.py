@@ -35,8 +35,18 @@ HOST = "127.0.0.1"
 class Cluster:
     """A cluster that runs. ``url`` names two of its servers and has a deadline that a busy machine keeps."""
 
-    def __init__(self, binary: str, folder: Path, node_timeout_ms: int = NODE_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        binary: str,
+        folder: Path,
+        node_timeout_ms: int = NODE_TIMEOUT_MS,
+        *,
+        masters: int = MASTERS,
+        replicas: bool = True,
+    ) -> None:
         self._binary = binary
+        self._masters = masters
+        self._replicas = masters if replicas else 0
         self._node_timeout_ms = node_timeout_ms
         self._folder = folder
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -44,8 +54,9 @@ class Cluster:
 
     def __enter__(self) -> Self:
         try:
-            ports = free_ports(4 * MASTERS)
-            self.ports, buses = ports[: 2 * MASTERS], ports[2 * MASTERS :]
+            count = self._masters + self._replicas
+            ports = free_ports(2 * count)
+            self.ports, buses = ports[:count], ports[count:]
             for port, bus in zip(self.ports, buses, strict=True):
                 self._start(port, bus)
             until(lambda: all(self.ask(port, "PING") == b"PONG" for port in self.ports), "a server does not answer")
@@ -87,25 +98,27 @@ class Cluster:
         first = self.ports[0]
         for number, port in enumerate(self.ports):
             self.ask(port, "CLUSTER SET-CONFIG-EPOCH", number + 1)
-            if number < MASTERS:
-                start, end = (SLOTS * n // MASTERS for n in (number, number + 1))
+            if number < self._masters:
+                start, end = (SLOTS * n // self._masters for n in (number, number + 1))
                 self.ask(port, "CLUSTER ADDSLOTSRANGE", start, end - 1)
             self.ask(first, "CLUSTER MEET", HOST, port, buses[port])
-        everybody = 2 * MASTERS
+        everybody = self._masters + self._replicas
         until(
             lambda: all(
                 b"cluster_known_nodes:%d\r" % everybody in self.ask(port, "CLUSTER INFO") for port in self.ports
             ),
             "the servers do not know each other",
         )
-        for number in range(MASTERS):
+        for number in range(self._replicas):
             master = self.identity(self.ports[number])
             until(
-                lambda: self.ask(self.ports[MASTERS + number], "CLUSTER REPLICATE", master) == b"OK",  # noqa: B023
+                lambda: self.ask(self.ports[self._masters + number], "CLUSTER REPLICATE", master) == b"OK",  # noqa: B023
                 "a replica does not follow",
             )
         until(
-            lambda: all(len(entry) > 3 for port in self.ports for entry in self.ask(port, "CLUSTER SLOTS")),
+            lambda: all(
+                len(entry) > 3 or not self._replicas for port in self.ports for entry in self.ask(port, "CLUSTER SLOTS")
+            ),
             "no replicas",
         )
         self.wait_whole()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Self
 
 import pytest
 
@@ -57,7 +58,7 @@ class Crowd:
         self._end = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(node,)) for node in nodes]
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
