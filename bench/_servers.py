@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import redis
 
-__all__ = ["cores", "pinned", "redis_server"]
+__all__ = ["cores", "pinned", "redis_cluster", "redis_server"]
 
 
 def cores() -> tuple[int | None, int | None]:
@@ -78,3 +78,24 @@ def wait(port: int) -> None:
                 time.sleep(0.02)
             else:
                 return
+
+
+@contextlib.contextmanager
+def redis_cluster(masters: int, core: int | None) -> Iterator[list[int]]:
+    """Run a cluster of so many masters without replicas; gives their ports."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(masters):
+            options = (
+                "--cluster-enabled",
+                "yes",
+                "--cluster-node-timeout",
+                "15000",
+                "--cluster-port",
+                str(free_port()),
+            )
+            ports.append(stack.enter_context(redis_server(core, *options)))
+        servers = [f"127.0.0.1:{port}" for port in ports]
+        command = ["redis-cli", "--cluster", "create", *servers, "--cluster-replicas", "0", "--cluster-yes"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        yield ports
