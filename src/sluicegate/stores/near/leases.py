@@ -295,10 +295,10 @@ class Leases:
                 counts.failed += 1
                 entry.failed_to_ask(item.ask, now_us, view)
                 continue
-            before = entry.returning(item.ask)
+            back, wanted = entry.returning(item.ask), entry.wanted or grant.wanted
             counts.granted += entry.hear(item.ask, grant, now_us, view)
-            counts.returned += before
-            if before and grant.wanted:
+            counts.returned += back
+            if back and wanted:
                 news.append(entry.key)
             if entry.turn_us and (self._turn_us == 0 or entry.next_us(now_us) < self._turn_us):
                 self._turn_us = entry.next_us(now_us)
