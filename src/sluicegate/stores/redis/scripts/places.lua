@@ -134,20 +134,37 @@ local function epoch_of(d, p, now)
   return epoch, d[p + 9]
 end
 
+-- The ends of the keys of hashes around now, by the length of their epochs: of the next, of now, of the one before. Made once per call.
+local tails = {}
+local function tails_of(seconds, now)
+  local found = tails[seconds]
+  if not found then
+    local epoch, format = math.floor(now / (seconds * 1000000)), string.format
+    found = {
+      format('%d:%d', seconds, epoch + 1), format('%d:%d', seconds, epoch), format('%d:%d', seconds, epoch - 1), epoch,
+    }
+    tails[seconds] = found
+  end
+  return found
+end
+
 -- A counter that is not where it is first looked for: its text and place, or nil, or nil, nil and an error.
 local function search(d, key, old, now, p)
-  local try, sub, floor = redis.pcall, string.sub, math.floor
+  local try, sub = redis.pcall, string.sub
   local base, code = sub(key, 1, -9), d[1]
   local field = sub(key, -8)
   local err
 
-  local function inside(base, seconds, epoch)
-    local hash = base .. seconds .. ':' .. epoch
+  -- `which`: 1 the next epoch, 2 that of now, 3 the one before.
+  local function inside(base, seconds, which)
+    local ends = tails_of(seconds, now)
+    local hash = base .. ends[which]
     local value = try('HGET', hash, field)
     if type(value) == 'table' then
       err = err or value.err
     elseif value then
-      local text = converted(d, value, seconds, epoch)
+      local epoch = ends[4] + 2 - which
+      local text = seconds == d[p] and expanded(d, value, p, epoch) or converted(d, value, seconds, epoch)
       if text then
         return text, hash
       end
@@ -157,15 +174,12 @@ local function search(d, key, old, now, p)
 
   -- The newest in epochs of one length: a clock that went back has left it in the next.
   local function among(base, seconds)
-    local epoch = floor(now / (seconds * 1000000))
-    local text, hash = inside(base, seconds, epoch + 1)
-    if not text then
-      text, hash = inside(base, seconds, epoch)
+    for which = 1, 3 do
+      local text, hash = inside(base, seconds, which)
+      if text then
+        return text, hash
+      end
     end
-    if not text then
-      text, hash = inside(base, seconds, epoch - 1)
-    end
-    return text, hash
   end
 
   local function under(name)
@@ -179,16 +193,15 @@ local function search(d, key, old, now, p)
 
   local text, place
   if d[p] > 0 then
-    local epoch = epoch_of(d, p, now)
-    text, place = inside(base, d[p], epoch + 1)
+    text, place = inside(base, d[p], 1)
     if not text and d[p + 6] == 0 then
       -- Before older hashes: one that was too old to be looked at when the counter moved to its own key may still be there.
       text, place = under(key)
     elseif not text then
-      text, place = inside(base, d[p], epoch)
+      text, place = inside(base, d[p], 2)
     end
     if not text then
-      text, place = inside(base, d[p], epoch - 1)
+      text, place = inside(base, d[p], 3)
     end
   end
   if not text and code <= 2 then
@@ -196,11 +209,9 @@ local function search(d, key, old, now, p)
     local names = {}
     for power = 3, 7 do
       local seconds = 10 ^ power
-      local epoch = floor(now / (seconds * 1000000))
       if seconds ~= d[p] then
-        names[#names + 1] = base .. seconds .. ':' .. epoch + 1
-        names[#names + 1] = base .. seconds .. ':' .. epoch
-        names[#names + 1] = base .. seconds .. ':' .. epoch - 1
+        local ends, at = tails_of(seconds, now), #names
+        names[at + 1], names[at + 2], names[at + 3] = base .. ends[1], base .. ends[2], base .. ends[3]
       end
     end
     if try('EXISTS', unpack(names)) ~= 0 then
@@ -290,8 +301,10 @@ local function put(d, key, old, text, ttl_ms, now, hold_ms, place, apart)
   local hash = string.sub(key, 1, -9) .. tail
   redis.call('HSET', hash, string.sub(key, -8), shrunk(d, text, p, epoch))
   if place ~= hash then
-    local left_ms = math.ceil(((epoch + 2) * d[p] * 1000000 - now) / 1000) + hold_ms
-    redis.call('PEXPIRE', hash, string.format('%.0f', left_ms), 'NX')
+    if redis.call('PTTL', hash) < 0 then
+      local left_ms = math.ceil(((epoch + 2) * d[p] * 1000000 - now) / 1000) + hold_ms
+      redis.call('PEXPIRE', hash, string.format('%.0f', left_ms))
+    end
     if place then
       take(key, old, place)
     end
