@@ -57,6 +57,7 @@ def test_a_request_waits_for_tokens_that_earlier_ones_may_give_back(bench, count
     bench.supply(near, scarce, tokens=2)
     for _ in range(3):
         near.decide_one([(own, "a", 1)])
+    near.forget()
     leased = near.front.leases.find(scarce, "*", near.now_us())
     tokens = leased.left(near.now_us())
     bench.model.asked.clear()

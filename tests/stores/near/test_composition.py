@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluicegate.algorithms import Outcome, Precision, TokenBucket
+from sluicegate.algorithms import FixedWindow, Outcome, Precision, SlidingWindow, TokenBucket
 from sluicegate.algorithms.verdict import NOT_ASKED, LocalVerdict
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import PartlyReached, StoreError
@@ -53,6 +53,7 @@ def test_a_refusal_by_the_store_gives_the_tokens_back(bench, shared, own) -> Non
     bench.supply(near, shared)
     for _ in range(3):
         assert near.decide_one([(own, "a", 1)]).admitted
+    near.forget()
     before = held(near, shared)
     answer = near.decide_one([(shared, "*", 2), (own, "a", 1)])
     assert not answer.admitted
@@ -79,6 +80,40 @@ def test_a_remembered_refusal_asks_nobody(bench, shared, own) -> None:
     assert answer.verdicts()[1].retry_after_us == 20 * US_PER_S
     assert answer.refused() == [(own, "a", 1)]
     assert near.decide_one([(shared, "*", 1), (own, "b", 1)]).admitted
+
+
+@pytest.mark.parametrize(
+    "spec", [TokenBucket(2, 2, 60 * US_PER_S), FixedWindow(2, 60 * US_PER_S), SlidingWindow(2, 60 * US_PER_S)]
+)
+def test_who_takes_the_last_token_is_known_to_be_refused_next(bench, counter_of, spec) -> None:
+    """The answer that leaves nothing says when the next charge passes: until then the store is not asked."""
+    near = bench.near()
+    own = counter_of("own", spec)
+    assert all(near.decide_one([(own, "a", 1)]).admitted for _ in range(2))
+    bench.model.asked.clear()
+    answer = near.decide_one([(own, "a", 1)])
+    assert not answer.admitted
+    assert bench.model.asked == []
+    oracle = bench.model.memory.decide_one([(own, "a", 1)], peek=True).verdicts()[0]
+    assert answer.verdicts()[0].retry_after_us == oracle.retry_after_us
+
+
+def test_a_counter_that_is_hot_by_refusals_is_leased(bench, counter_of) -> None:
+    """A client that is refused here all the time is hot too: its tokens come by leases, not one by one."""
+    near = bench.near()
+    busy = counter_of("busy", TokenBucket(1_000, 1_000, 60 * US_PER_S), Precision.AUTO)
+    for _ in range(400):
+        for _ in range(20):
+            near.decide_one([(busy, "a", 1)])
+        bench.pass_us(10_000)
+    assert near.warmth.promoted == 1
+    assert near.front.leases.find(busy, "a", near.now_us()) is not None
+    asked = near.stats.asked
+    for _ in range(100):
+        for _ in range(20):
+            near.decide_one([(busy, "a", 1)])
+        bench.pass_us(10_000)
+    assert near.stats.asked - asked < 20
 
 
 def test_the_longest_known_wait_counts(bench, counter_of) -> None:

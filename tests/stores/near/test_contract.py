@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from sluicegate.algorithms import Outcome, TokenBucket, Verdict, decide
-from sluicegate.algorithms.verdict import LocalVerdict
+from sluicegate.algorithms import FixedWindow, Outcome, TokenBucket, Verdict, decide
+from sluicegate.algorithms.verdict import NOT_ASKED, LocalVerdict
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.stores.base import Store
 from sluicegate.stores.near import NearSettings, NearStore
@@ -75,6 +75,29 @@ class NearContract(StoreContract):
             one = [self.ask((counters[0], subject, 1)) for subject in subjects]
             passed = [admitted for admitted, _ in singles]
             assert [a.admitted for a in one] == [a.admitted for a in many] == passed
+
+    def test_what_passes_in_a_refusal_is_described_as_it_stands(self) -> None:
+        """Where the refusal is known here, the other counters are not asked, and refuse nobody; what they hold stays."""
+        wide, tight = counter_for(TokenBucket(10, 10, US_PER_S), "wide"), counter_for(FixedWindow(1, US_PER_S), "tight")
+        self.ask((wide, "s", 4), (tight, "s", 1))
+        verdict = self.ask((wide, "s", 2), (tight, "s", 1)).verdicts()[0]
+        assert verdict == NOT_ASKED or (verdict.outcome, verdict.remaining) == (Outcome.ALLOWED, 6)
+        assert self.remaining(wide) == 6
+
+    def test_a_refusal_charges_nobody(self) -> None:
+        """Where one of three rules refuses, the other two keep all their tokens, whatever the order, and none is said to refuse."""
+        wide, tight, other = (
+            counter_for(TokenBucket(limit, limit, 3_600 * US_PER_S), name)
+            for limit, name in ((100, "wide"), (1, "tight"), (10, "other"))
+        )
+        assert self.ask((wide, "s", 1), (tight, "s", 1), (other, "s", 1)).admitted
+        for order in ((wide, tight, other), (tight, wide, other), (other, wide, tight)):
+            answer = self.ask(*((counter, "s", 1) for counter in order))
+            assert not answer.admitted
+            assert answer.receipts() == ()
+            assert answer.refused() == [(tight, "s", 1)]
+            assert [verdict.outcome is Outcome.DENIED for verdict in answer.verdicts()] == [c is tight for c in order]
+        assert (self.remaining(wide), self.remaining(tight), self.remaining(other)) == (99, 0, 9)
 
     def test_denied_counts_charges_only_the_refusing_counter(self) -> None:
         """A refusal that reaches the store is charged to the counter that refused and counts denials, and to no other."""

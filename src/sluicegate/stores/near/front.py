@@ -10,13 +10,15 @@ No clock, no input or output, no lock: its owner holds one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
+from sluicegate.algorithms import FixedWindow, SlidingWindow, TokenBucket
 from sluicegate.algorithms.leasing import Spend
 from sluicegate.algorithms.precision import Precision
+from sluicegate.algorithms.spec import Spec, State
 from sluicegate.algorithms.verdict import ALLOWED, DENIED, NOT_ASKED, Verdict
 from sluicegate.errors import PartlyReached, StoreError
-from sluicegate.stores.answer import ToldAnswer
+from sluicegate.stores.answer import StateAnswer, ToldAnswer
 from sluicegate.stores.base import Answer, Charge, Counter, Receipt, Request
 from sluicegate.stores.near.answers import (
     LeasedAnswer,
@@ -33,9 +35,11 @@ from sluicegate.stores.near.denials import Denials
 from sluicegate.stores.near.leases import Leases
 from sluicegate.stores.near.stats import NearStats
 
-__all__ = ["Asking", "Front", "is_leasable"]
+__all__ = ["Asking", "Front", "is_leasable", "takes_last"]
 
-_AUTO, _LEASED = Precision.AUTO, Precision.LEASED
+_WHOLE: Final = (TokenBucket, FixedWindow, SlidingWindow)
+"""What says in its state when the next charge passes."""
+_AUTO, _EXACT, _LEASED = Precision.AUTO, Precision.EXACT, Precision.LEASED
 
 Spent: TypeAlias = tuple[int, LeasedCounter, Spend]
 """(place of the charge, its leased counter, the tokens taken provisionally)."""
@@ -75,7 +79,7 @@ class Asking:
 class Front:
     """Decides by ``leases`` and ``denials``. ``wall_us`` dates answers that no store has dated. ``poke`` is called when tokens run low,
     again and again until something is done about it. ``saw`` is told of each charge of a counter
-    that the store is asked about though it may be decided here once it is hot. ``remembers`` False: refusals are not remembered.
+    that is not decided by leases though it may be once it is hot. ``remembers`` False: refusals are not remembered.
     """
 
     __slots__ = ("_poke", "_wall_us", "denials", "leases", "remembers", "saw", "stats")
@@ -233,7 +237,11 @@ class Front:
         if leased is not None:
             wait_us = leased.waits_us(cost, now_us)
         elif self.denials.active:
-            wait_us = self.denials.refuses(counter[2] + subject, counter[1], cost, now_us)
+            key = counter[2] + subject
+            wait_us = self.denials.refuses(key, counter[1], cost, now_us)
+            if wait_us is not None and self.saw is not None and counter[6] is not _EXACT:
+                # However often it is refused here, each token that comes back is a call: leases need fewer.
+                self.saw(charge, key)
         else:
             return None
         return None if wait_us is None else denied(wait_us)
@@ -252,7 +260,7 @@ class Front:
         assert saw is not None
         for charge in charges:
             counter = charge[0]
-            if counter[6] is not Precision.EXACT:
+            if counter[6] is not _EXACT:
                 saw(charge, counter[2] + charge[1])
 
     # ------------------------------------------------------------------ when the store has answered
@@ -261,6 +269,8 @@ class Front:
         """The answer of the whole request; None where the store must be asked about ``asking.rest``, once more."""
         if not answer.unanimous:
             self.learn(asking, answer, now_us)
+        elif takes_last(answer):
+            self.learn_last(asking, answer, now_us)
         if asking.rest is asking.request and not asking.parts:
             return answer
         asking.parts.append((asking.places, answer))
@@ -356,10 +366,43 @@ class Front:
             elif learn is not None:
                 learn(counter.prefix + subject, counter.spec, cost, retry_us, asking.sent_us, asking.epoch, now_us)
 
+    def learn_last(self, asking: Asking, answer: StateAnswer, now_us: int) -> None:
+        """Remember that the next charge like one that has just passed is refused, where it took what was left: ``takes_last``."""
+        if not self.remembers:
+            return
+        short, at_us = asking.short, answer.now_us
+        for place, (counter, subject, cost), (_, state) in zip(asking.places, asking.rest, answer.states, strict=True):
+            spec = counter.spec
+            if (
+                counter.denied_counts
+                or (short is not None and place in short)
+                or not _took_last(spec, state, at_us, cost)
+            ):
+                continue
+            retry_us = spec.verdict(state, at_us, cost, False).retry_after_us
+            if retry_us:
+                self.denials.learn(counter.prefix + subject, spec, cost, retry_us, asking.sent_us, asking.epoch, now_us)
+
     @staticmethod
     def _put_back(spent: Sequence[Spent]) -> None:
         for _, leased, spend in spent:
             leased.give_back(spend)
+
+
+def takes_last(answer: Answer) -> TypeGuard[StateAnswer]:
+    """Whether a request that passed, and whose charges were all made, left too little of a counter for another like it."""
+    if type(answer) is not StateAnswer or answer.notes is not None:
+        return False
+    now_us = answer.now_us
+    for (counter, _, cost), (_, state) in zip(answer.request, answer.states):  # noqa: B905 -- made as long; strict costs time
+        if _took_last(counter[1], state, now_us, cost):
+            return True
+    return False
+
+
+def _took_last(spec: Spec, state: State | None, now_us: int, cost: int) -> bool:
+    # A log is not told whole, and a queue says when its next place is free, which is no refusal.
+    return isinstance(spec, _WHOLE) and spec.admit(state, now_us, cost) is None
 
 
 def is_leasable(counter: Counter) -> bool:

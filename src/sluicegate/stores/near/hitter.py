@@ -71,6 +71,9 @@ def make_hitter(
             key = key_of(name)
             if name not in held and denials.refuses(key, counter.spec, 1, now()) is not None:
                 stats.denied += 1
+                if leasable and front.saw is not None:
+                    with store._lock:
+                        front.saw((counter, key[len(counter.prefix) :], 1), key)
                 refused()
                 return False
         allowed = otherwise(name, cost)

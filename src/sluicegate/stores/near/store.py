@@ -35,7 +35,7 @@ from sluicegate.stores.base import (
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.near.batches import Batch, Steps, answers_or_raise
 from sluicegate.stores.near.denials import Denials
-from sluicegate.stores.near.front import Asking, Front
+from sluicegate.stores.near.front import Asking, Front, takes_last
 from sluicegate.stores.near.hitter import OPEN, Gate, make_hitter
 from sluicegate.stores.near.hot import HotStore
 from sluicegate.stores.near.keeper import Keeper
@@ -344,7 +344,7 @@ class NearStore(Locked):
         front, hot = self.front, self.hot
         if asking.plain:
             answer = hot.decide_one(asking.rest)
-            if not answer.unanimous:
+            if not answer.unanimous or takes_last(answer):
                 self._learn(asking, answer)
             return answer
         result: Answer | StoreError | None = None
@@ -371,7 +371,7 @@ class NearStore(Locked):
         """The store has answered what was submitted; called by it, so nothing may be raised."""
         front = self.front
         if asking.plain:
-            if not isinstance(answer, StoreError) and not answer.unanimous:
+            if not isinstance(answer, StoreError) and (not answer.unanimous or takes_last(answer)):
                 self._learn(asking, answer)
             done(answer)
             return
@@ -418,7 +418,7 @@ class NearStore(Locked):
 
     def _learn(self, asking: Asking, answer: Answer) -> None:
         with self._lock:
-            self.front.learn(asking, answer, self.now_us())
+            self.front.landed(asking, answer, self.now_us())
         self._listen()
 
     def _listen(self) -> None:
