@@ -170,10 +170,10 @@ class MixedAnswer:
 def receipts_of(
     request: Request, taken: Sequence[Taken], at_us: int, parts: Sequence[tuple[Sequence[int], Answer]]
 ) -> list[Receipt]:
-    """Receipts of all that was charged, in the order of the request."""
+    """Receipts of all that was charged, in the order of the request; those of parts of split counters behind."""
     made = {(one.counter.prefix, one.subject): one for _, answer in parts for one in answer.receipts()}
     for place, leased, _ in taken:
         counter, subject, cost = request[place]
         made[counter.prefix, subject] = Receipt(counter, subject, cost, leased.store_now_us(at_us))
-    found = [made.get((counter.prefix, subject)) for counter, subject, _ in request]
-    return [receipt for receipt in found if receipt is not None]
+    found = [made.pop((counter.prefix, subject), None) for counter, subject, _ in request]
+    return [receipt for receipt in found if receipt is not None] + list(made.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 
 from sluicegate.clock import US_PER_S
@@ -12,14 +13,15 @@ __all__ = ["Chores"]
 
 
 class Chores(Locked):
-    """Calls ``work`` in a daemon thread when it is poked, and again when ``work`` says so (a steady time in microseconds; None: not again).
+    """Calls ``work``, a method, in a daemon thread when it is poked, and again when ``work`` says so (a steady time in microseconds; None: not again).
 
-    The thread is started by the first poke and ends when there is nothing to do. A forked child starts its own. ``work`` must not raise.
+    The thread is started by the first poke and ends when there is nothing to do, or nobody uses the object of ``work`` any more. A forked child
+    starts its own. ``work`` must not raise.
     """
 
     def __init__(self, name: str, work: Callable[[], int | None], now_us: Callable[[], int]) -> None:
         self._name = name
-        self._work = work
+        self._work = weakref.WeakMethod(work)
         self._now_us = now_us
         super().__init__()
 
@@ -70,4 +72,8 @@ class Chores(Locked):
                     self._thread = None
                     return
                 self._poked = False
-            due_us = self._work()
+            work = self._work()
+            if work is None:
+                return
+            due_us = work()
+            del work
