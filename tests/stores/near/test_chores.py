@@ -68,10 +68,10 @@ def test_closing_ends_it() -> None:
 
 def test_it_keeps_nobody_alive() -> None:
     """When nobody uses the object any more the thread ends by itself."""
-    worker = Worker(1_000_000)
-    worker.chores.poke()
-    until(lambda: worker.done > 3)
-    del worker
+    workers = [Worker(1_000_000)]
+    workers[0].chores.poke()
+    until(lambda: workers[0].done > 3)
+    workers.clear()
     gc.collect()
     until(lambda: not running())
 
