@@ -36,7 +36,7 @@ class Rechecks:
     """
 
     trust_us: int = 1_000_000
-    learn_passes: bool = False
+    learn_passes: bool = True
     spread_us: int = 0
     terms: LeaseTerms = field(default_factory=LeaseTerms)
 

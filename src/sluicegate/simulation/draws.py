@@ -9,7 +9,7 @@ from typing import NamedTuple
 __all__ = ["Stratum", "Zipf", "poisson", "strata"]
 
 _SMALL = 30.0
-_EULER_FROM = 32
+_EULER_FROM = 256
 
 
 def poisson(draw: Random, mean: float) -> int:
