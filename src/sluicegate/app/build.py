@@ -14,6 +14,7 @@ from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.feed.start import Feed
 from sluicegate.app.key_sets import KeySets, fetch
 from sluicegate.app.metrics import Metrics
+from sluicegate.app.regions import in_region
 from sluicegate.app.ruleset_source import RulesetSource
 from sluicegate.app.settings import Settings
 from sluicegate.app.status import Status
@@ -245,6 +246,8 @@ def build(settings: Settings, rules_path: Path | None, clock: Clock, fleet: Flee
     rules = None if rules_path is None else RulesFile(rules_path, clock, None if fleet is None else fleet.rules)
     ruleset = RuleSet((), version=0) if rules is None else rules.load()
     store = open_store(settings.store, clock, warm=False)
+    if settings.regions is not None:
+        store = in_region(settings.regions, store, clock)
     limiter = Limiter.from_rules(
         ruleset,
         store,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.feed.settings import FeedSettings
+from sluicegate.app.regions import RegionSettings
 from sluicegate.app.tls import TlsFiles
 from sluicegate.bounds import FLEET_NODES_MAX, RETRY_JITTER_S_MAX, WORKERS_MAX
 from sluicegate.doors.gateway.settings import Settings as Proxying
@@ -40,7 +41,7 @@ class Settings:
 
     ``nodes``: the least number of processes that are assumed to share the limits; each divides by as many at least while the store
     is down.
-    ``near``: what is answered without asking the store, where processes share it; None: nothing.
+    ``near``: what is answered without asking the store, where processes share it; None: nothing. ``regions``: the region that this server is in; None: there are none.
     ``rules``: the rule file, which is watched; None: ``data/rules.yaml``, written from the embedded rules where it is not there.
     ``feed``: the rules service whose rules are served; ``rules`` is then what to begin with where it gives none, and not watched, and None: nothing.
     ``gateway``, ``api``, ``health``, ``grpc``: where to listen; None: not at all. ``upstreams``: base URLs behind the gateway; none, with a
@@ -63,6 +64,7 @@ class Settings:
     workers: int = 1
     nodes: int = 1
     near: NearSettings | None = field(default_factory=NearSettings)
+    regions: RegionSettings | None = None
     data: Path = Path(".sluicegate")
     gateway: Address | None = None
     api: Address | None = None
@@ -88,6 +90,8 @@ class Settings:
     unused_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.regions is not None:
+            self.regions.check_store(self.store)
         if not 1 <= self.workers <= WORKERS_MAX:
             raise ConfigurationError(f"workers must be 1 to {WORKERS_MAX}, got {self.workers}")
         if not 1 <= self.nodes <= FLEET_NODES_MAX:

@@ -7,9 +7,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from sluicegate.app.region_metrics import region_metrics
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.stores.base import FleetStore
 from sluicegate.stores.memory import MemoryStore
+from sluicegate.stores.regional.store import RegionalStore
 
 __all__ = ["STATS", "store_metrics"]
 
@@ -84,6 +86,8 @@ def store_metrics(limiter: Limiter) -> Iterator[Metric]:
             yield _one(CounterMetricFamily, f"store_{metric}", text, value)
     if isinstance(store, FleetStore):
         yield from _fleet(store)
+    if isinstance(store, RegionalStore):
+        yield from region_metrics(store)
     yield from _outages(limiter)
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "REGION_RECORD_BYTES_MAX",
     "REGION_RECORD_KEEP_MS",
     "REGION_SETTLE_US",
+    "REGION_TIMEOUT_MS",
     "REGION_UNITS",
     "REGION_USE_KEEP_MS",
     "REGION_VERSION_MAX",
@@ -45,6 +46,9 @@ REGION_BEAT_US: Final = 250_000
 # How long units that were given away belong to nobody before they are handed over, in microseconds: longer than a server that writes its
 # log every second may lose writes, so that a giver that comes back without the last of them has not forgotten what it gave.
 REGION_SETTLE_US: Final = 2_000_000
+
+# How long another region's store is waited for, in milliseconds, unless its URL says otherwise: several times around the earth. No decision waits for it.
+REGION_TIMEOUT_MS: Final = 1_000
 
 # How long a region that has asked for its own units back lends nothing, in microseconds: first, and at most, as each further time doubles it.
 REGION_CALM_US: Final = 10_000_000

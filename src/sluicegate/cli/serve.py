@@ -17,6 +17,7 @@ from sluicegate.app.settings import Settings, default_store
 from sluicegate.cli.feed import feed_of, feed_options
 from sluicegate.cli.near import near_of, near_options
 from sluicegate.cli.options import AddressType, DurationType, ListenerType, all_of, config_option, flag, option
+from sluicegate.cli.regions import region_options, regions_of
 from sluicegate.cli.tls import general_tls_options, listener_tls_option, tls_of
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.grpc.door import ENGINES, is_installed
@@ -155,6 +156,7 @@ def _common_options() -> Callable[[Function], Function]:
             help="Lines on standard error; auto is plain on a terminal, else json.",
         ),
         *near_options(),
+        *region_options(),
         *feed_options(),
     )
 
@@ -320,6 +322,7 @@ def _settings(
         workers=values["workers"],
         nodes=values["nodes"],
         near=near_of(values),
+        regions=regions_of(values),
         data=values["data"],
         gateway=values.get("gateway"),
         api=values.get("api"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from sluicegate.algorithms.share import share_of
-from sluicegate.algorithms.spec import OnChange
+from sluicegate.algorithms.spec import OnChange, Spec
 from sluicegate.bounds import COUNTER_MEMO_MAX
 from sluicegate.rules.model import FailurePolicy, Rule
 from sluicegate.stores.base import Counter
@@ -47,12 +47,13 @@ class Shares:
     """Shares by counter, remembered. A change of N or of the rule's numbers keeps the fraction of a local counter that is used.
 
     So a changing N mints no token: a node that has spent its half has nothing of a third either, and nothing when the half
-    comes back.
+    comes back. ``least``: what of a counter is to be shared by the nodes, where that is not all of it; None: all.
     """
 
-    __slots__ = ("_memo",)
+    __slots__ = ("_least", "_memo")
 
-    def __init__(self) -> None:
+    def __init__(self, least: Callable[[Counter], Spec] | None = None) -> None:
+        self._least = least
         # By identity: to hash a counter takes longer than to decide by it. The entry keeps its counter, so no id is used twice.
         self._memo: dict[tuple[int, int], Share] = {}
 
@@ -62,7 +63,8 @@ class Shares:
         if share is None:
             if len(self._memo) >= COUNTER_MEMO_MAX:
                 self._memo.clear()
-            local = counter._replace(spec=share_of(counter.spec, nodes), shadow=False, on_change=OnChange.SCALE)
+            whole = counter.spec if self._least is None else self._least(counter)
+            local = counter._replace(spec=share_of(whole, nodes), shadow=False, on_change=OnChange.SCALE)
             debt = counter._replace(shadow=False, denied_counts=True)
             full = local.spec.verdict(None, 0, 0, True).remaining
             share = self._memo[id(counter), nodes] = Share(counter, local, debt, full)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sluicegate.algorithms import TokenBucket
 from sluicegate.bounds import COUNTER_MEMO_MAX, REGION_COUNTERS_MAX, REGION_QUIET_US
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import EVERYBODY
@@ -37,7 +38,7 @@ class Watched:
 class Parts:
     """The parts of one region. Not safe for several threads at once, but for ``of``, which may be called from any."""
 
-    __slots__ = ("_by_key", "_here", "_plan", "_region", "_shared", "_standing")
+    __slots__ = ("_all", "_by_key", "_here", "_plan", "_region", "_shared")
 
     def __init__(self, plan: Plan, region: str) -> None:
         self._plan = plan
@@ -45,7 +46,7 @@ class Parts:
         # By identity, as hashing a counter takes longer than deciding by it; the entry keeps its counter, so no id is used twice.
         self._here: dict[int, tuple[Counter, Counter]] = {}
         self._shared: dict[tuple[int, str], tuple[Counter, Counter, Watched | None]] = {}
-        self._standing: dict[int, tuple[Counter, Counter]] = {}
+        self._all: dict[int, tuple[Counter, Counter]] = {}
         self._by_key: dict[str, Watched] = {}
 
     def of(self, counter: Counter, subject: str) -> tuple[Counter, Watched | None]:
@@ -56,16 +57,18 @@ class Parts:
         if found is None:
             if len(self._shared) >= COUNTER_MEMO_MAX:
                 self._shared.clear()
+                self._all.clear()
             part, watched = self._of_all(counter, subject)
             found = self._shared[id(counter), subject] = counter, part, watched
         return found[1], found[2]
 
-    def least(self, counter: Counter, subject: str) -> Counter:
-        """The counter with what is this region's whatever happens: its own part, or of one whose parts move what it never lends."""
-        if not is_shared(subject):
-            return self._of_client(counter)
-        mask = self._plan.kept(self._region) if self._moves(counter) else self._plan.own(self._region)
-        return counter._replace(spec=part_of(counter.spec, mask))
+    def least(self, counter: Counter) -> Counter:
+        """The counter with what is this region's whatever happens: its own part, or of one whose parts move what it never lends.
+
+        Whether all clients share it is known once it was charged.
+        """
+        found = self._all.get(id(counter))
+        return self._of_client(counter) if found is None else found[1]
 
     def uses(self, now_us: int) -> Iterator[Use]:
         """What is to be looked at now: counters that were charged lately, each with its use since this was last asked."""
@@ -97,20 +100,23 @@ class Parts:
         return counter._replace(spec=part_of(counter.spec, self._plan.own(self._region)))
 
     def _of_all(self, counter: Counter, subject: str) -> tuple[Counter, Watched | None]:
-        if not self._moves(counter):
-            return self._own_part(counter), None
-        known = self._standing.get(id(counter))
-        if known is None:
-            if len(self._standing) >= COUNTER_MEMO_MAX:
-                self._standing.clear()
-            known = self._standing[id(counter)] = counter, standing(counter, self._plan.kept(self._region))
         watched = self._by_key.get(counter.prefix + subject)
+        owed = watched is not None and counter.denied_counts
+        if not owed and not self._moves(counter):
+            part = self._own_part(counter)
+            self._all[id(counter)] = counter, part
+            return part, None
+        part = standing(counter, self._plan.kept(self._region))
+        if owed:
+            # A debt from a time without the store. A refusal would cut the count of a window that may be above its limit for the moment.
+            return part._replace(denied_counts=isinstance(counter.spec, TokenBucket)), None
+        self._all[id(counter)] = counter, part
         if watched is None:
             if len(self._by_key) >= REGION_COUNTERS_MAX:
                 # It stays at what is never lent.
-                return known[1], None
+                return part, None
             watched = self._by_key[counter.prefix + subject] = Watched(Moving(counter, subject))
         elif watched.moving.counter.spec != counter.spec:
             # Its rule has other numbers now.
             watched.moving = Moving(counter, subject)
-        return known[1], watched
+        return part, watched

@@ -109,9 +109,9 @@ class RegionalStore(Locked):
         """What the region's own store counts."""
         return self.store.stats
 
-    def least(self, counter: Counter, subject: str) -> Spec:
-        """The numbers that are this region's whatever happens: what counts without the store."""
-        return self._parts.least(counter, subject).spec
+    def least(self, counter: Counter) -> Spec:
+        """The numbers that are this region's whatever happens: by these a process counts that cannot reach the store."""
+        return self._parts.least(counter).spec
 
     def status(self) -> RegionStatus:
         """What this region holds, has lent and borrowed, as this process last saw it."""
