@@ -24,7 +24,8 @@ def test_it_is_made_once_for_each_rule_set() -> None:
 
 
 def test_how_subjects_stand_in_keys_is_told() -> None:
-    """The store's URL says whether subjects are digests or readable, and so does the document."""
+    """The store's URL says whether subjects are digests, readable or no keys at all, and so does the document."""
     limiter = Limiter.from_rules(load_rules(RULES, "a"))
-    for store, keys in (("redis://h/0", "digest"), ("redis://h/0?timeout_ms=9&keys=plain", "plain")):
+    packed = "redis://h/0?layout=packed&expected_clients=9"
+    for store, keys in (("redis://h/0", "digest"), ("redis://h/0?timeout_ms=9&keys=plain", "plain"), (packed, "packed")):
         assert json.loads(RulesetSource(limiter, RateHeaders(), store)())["keys"] == keys

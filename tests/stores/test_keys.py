@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import re
 from pathlib import Path
@@ -15,6 +16,7 @@ from sluicegate.bounds import SUBJECT_CHARS_MAX, SUBJECT_MEMO_MAX
 from sluicegate.stores.keys import (
     EVERYBODY,
     TAG_DIMENSIONS,
+    BucketSubjects,
     PartMemo,
     PlainSubjects,
     SubjectDigests,
@@ -140,6 +142,32 @@ def test_vectors(row: dict[str, Any]) -> None:
 def test_vectors_differ() -> None:
     """No two vectors share a key."""
     assert len({row["key"] for row in VECTORS}) == len(VECTORS)
+
+
+def test_places_in_the_packed_layout() -> None:
+    """A client's bucket and his fields are parts of digests: all his counters are in one bucket, and no two subjects have one field."""
+    secret = b"0123456789abcdef"
+    subjects = BucketSubjects(secret, "p1/1000/", 1_000)
+    for subject, client in (("user:1", "user:1"), ("path:/a|user:1", "user:1"), ("path:/a", "path:/a")):
+        digest, field = (hmac.digest(secret, text.encode(), "sha256")[:16] for text in (client, subject))
+        tag = f"{{p1/1000/{int.from_bytes(digest[8:], 'little') % 1_000}}}"
+        assert subjects.places[subject] == (tag.encode(), field[:8])
+        assert subjects[subject].startswith(f"{tag}:")
+    assert len({subjects.places[f"user:{number}"] for number in range(5_000)}) == 5_000
+    assert len({subjects.places[f"user:{number}"][0] for number in range(20_000)}) == 1_000
+    plain = SubjectDigests(secret)
+    assert subjects["*"] == plain["*"] == subjects.places["*"][0].decode()
+    assert subjects["user:1"].partition(":")[2] == plain["user:1"].strip("{}")
+
+
+def test_places_are_remembered_and_bounded() -> None:
+    """A place is made once, and a flood of new clients does not grow the memory of them."""
+    subjects = BucketSubjects(b"0123456789abcdef", "p1/7/", 7)
+    assert subjects.places["user:1"] is subjects.places["user:1"]
+    for number in range(SUBJECT_MEMO_MAX + 2):
+        assert subjects.places[f"user:{number}"][1] != subjects[f"user:{number}"].encode()
+    assert len(subjects) <= SUBJECT_MEMO_MAX
+    assert len(subjects.places) <= SUBJECT_MEMO_MAX
 
 
 def test_digests_are_remembered_and_bounded() -> None:

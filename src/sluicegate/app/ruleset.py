@@ -61,8 +61,10 @@ _READABLE: Final = frozenset(
 _KNOWN_DIMENSIONS: Final = frozenset(("ip", "user", "api_key", "tenant", "tier", "host", "method", "endpoint", "path"))
 
 
-def ruleset_document(engine: Engine, headers: RateHeaders, *, plain_keys: bool = False) -> bytes:
-    """The document as JSON, the same bytes for the same rules. ``plain_keys``: subjects stand readable in keys."""
+def ruleset_document(engine: Engine, headers: RateHeaders, *, keys: str = "digest") -> bytes:
+    """The document as JSON, the same bytes for the same rules. ``keys``: how subjects stand in the store: ``digest``, ``plain`` (readable) or
+    ``packed``, where they have no keys, which a reader that does not know it refuses.
+    """
     ruleset = engine.ruleset
     identity = ruleset.identity if isinstance(ruleset.identity, IdentityConfig) else IdentityConfig()
     return _encode(
@@ -71,7 +73,7 @@ def ruleset_document(engine: Engine, headers: RateHeaders, *, plain_keys: bool =
             "version": ruleset.version,
             "digest": ruleset.digest,
             "namespace": engine.namespace,
-            "keys": "plain" if plain_keys else "digest",
+            "keys": keys,
             "bounds": {
                 "clock_behind_us": CLOCK_BEHIND_US_MAX,
                 "header_integer": HEADER_INTEGER_MAX,

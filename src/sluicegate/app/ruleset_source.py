@@ -18,12 +18,13 @@ class RulesetSource:
     def __init__(self, limiter: Limiter, headers: RateHeaders, store: str) -> None:
         self._limiter = limiter
         self._headers = headers
-        self._plain_keys = parse_qs(urlsplit(store).query).get("keys") == ["plain"]
+        given = parse_qs(urlsplit(store).query)
+        self._keys = "packed" if given.get("layout") == ["packed"] else given.get("keys", ["digest"])[0]
         self._made: tuple[Engine, bytes] | None = None
 
     def __call__(self) -> bytes:
         engine = self._limiter.engine
         made = self._made
         if made is None or made[0] is not engine:
-            made = self._made = (engine, ruleset_document(engine, self._headers, plain_keys=self._plain_keys))
+            made = self._made = (engine, ruleset_document(engine, self._headers, keys=self._keys))
         return made[1]

@@ -12,6 +12,7 @@ from sluicegate.clock import ManualClock
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.redis import RedisSettings, RedisStore
 from sluicegate.stores.redis.addresses import Address
+from sluicegate.stores.redis.layout import Layout
 from sluicegate.stores.redis.settings import SCHEMES
 from sluicegate.stores.urls import open_store
 
@@ -37,6 +38,15 @@ def cluster(*seeds: tuple[str, int], **more: object) -> RedisSettings:
         ("redis://h?keys=plain", RedisSettings(host="h", plain_keys=True)),
         ("redis://u:p%5B%23%3F%2C%40@h:1", RedisSettings(host="h", port=1, username="u", password="p[#?,@")),
         ("redis://h?nodes=12", RedisSettings(host="h", nodes_min=12)),
+        ("redis://h?layout=plain", RedisSettings(host="h")),
+        ("redis://h?layout=packed&expected_clients=100", RedisSettings(host="h", layout=Layout(1))),
+        ("redis://h?expected_clients=10000001&layout=packed", RedisSettings(host="h", layout=Layout(100_001))),
+        (
+            "redis://h?layout=packed&expected_clients=1&moving_from=plain",
+            RedisSettings(host="h", layout=Layout(1), moving_from=Layout(0)),
+        ),
+        ("redis://h?moving_from=packed&moving_from_clients=500", RedisSettings(host="h", moving_from=Layout(5))),
+        ("redis+cluster://h?layout=packed&expected_clients=9", cluster(("h", 6_379), layout=Layout(1))),
         ("valkey://h:7000/3", RedisSettings(host="h", port=7_000, db=3)),
         ("valkeys://h", RedisSettings(host="h", tls=True)),
         ("valkey+unix:///r.sock", RedisSettings(path="/r.sock")),
@@ -99,6 +109,24 @@ def test_what_a_url_says(url: str, expected: RedisSettings) -> None:
         ("redis://u:secret@h?timeout_ms=1&timeout_ms=2", "timeout_ms is given twice"),
         ("redis://u:secret@h?timeout_ms=" + "9" * 5_000, "timeout_ms: want"),
         ("redis://u:secret@h?keys=clear", "keys: want digest or plain"),
+        ("redis://u:secret@h?layout=dense", "layout: want plain or packed, got 'dense'"),
+        ("redis://u:secret@h?layout=packed", "layout=packed needs expected_clients, a whole number from 1 to"),
+        ("redis://u:secret@h?layout=packed&expected_clients=0", "needs expected_clients"),
+        ("redis://u:secret@h?layout=packed&expected_clients=1e7", "got '1e7'"),
+        ("redis://u:secret@h?expected_clients=5", "expected_clients is for layout=packed only"),
+        ("redis://u:secret@h?layout=packed&expected_clients=5&keys=plain", "keys=plain is for layout=plain only"),
+        (
+            "redis://u:secret@h?moving_from=packed&moving_from_clients=5&keys=plain",
+            "keys=plain is for layout=plain only",
+        ),
+        ("redis://u:secret@h?moving_from=packed", "moving_from=packed needs moving_from_clients"),
+        ("redis://u:secret@h?moving_from=plain&moving_from_clients=5", "is for moving_from=packed only"),
+        ("redis://u:secret@h?moving_from_clients=5", "is for moving_from=packed only"),
+        ("redis://u:secret@h?moving_from=plain", "moving_from: this is the layout already"),
+        (
+            "redis+cluster://u:secret@h?layout=packed&expected_clients=5&moving_from=plain",
+            "moving_from is for one server",
+        ),
         ("redis://u:x@h?key_secret=secret", "key_secret: want 16 to 1024 bytes, got 6"),
         ("redis://u:secret@h?ca_certs=x", "ca_certs is for TLS (rediss://...) only"),
         ("redis+unix://u:secret@h/run/r.sock", "absolute path"),

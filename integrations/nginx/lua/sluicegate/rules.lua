@@ -19,6 +19,9 @@ local secret, failed_at, unkept
 local OF_THE_DOOR = { "x-original-method", "x-original-uri", "x-sluicegate-token" }
 
 local function prepare(document)
+  if document.keys ~= "plain" and document.keys ~= "digest" then
+    error("the store's counters have no keys of their own (" .. tostring(document.keys) .. "), as this module needs them", 0)
+  end
   local methods, wanted = {}, {}
   for _, name in ipairs(document.methods) do
     methods[name] = true
