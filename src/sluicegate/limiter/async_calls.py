@@ -27,6 +27,7 @@ from sluicegate.rules.facts import Facts
 from sluicegate.stores.answer import answers_of, single_of
 from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Receipt, Request
 from sluicegate.stores.keys import counter_prefix
+from sluicegate.stores.near import Asking
 
 __all__ = ["AsyncCalls", "OnDecision", "OnSingle"]
 
@@ -72,6 +73,12 @@ class AsyncCalls(Calls):
             done(self._decide(live, plan, peek=peek, receipt=receipt))
         elif peek or receipt or self._outage.active:
             self._submit_special(store, done, live, plan, peek=peek, receipt=receipt)
+        elif self._near is not None:
+            begun = self._near.begin(plan.charges)
+            if isinstance(begun, Asking):
+                self._near.go_on(begun, partial(self._arrived, done, live, plan))
+            else:
+                done(self._decided_here(plan, begun))
         else:
             store.submit(plan.charges, partial(self._arrived, done, live, plan))
 
@@ -146,6 +153,13 @@ class AsyncCalls(Calls):
             if held is not None and held.decided is not None:
                 return self._refused_here(plan, held.decided, peek=peek)
             store = self._asked_store(store, exact=held is not None and held.exact)
+        elif self._near is not None and not (peek or receipt):
+            begun = self._near.begin(plan.charges)
+            if not isinstance(begun, Asking):
+                return self._decided_here(plan, begun)
+            begun_waiter: asyncio.Future[Answer | StoreError] = asyncio.get_running_loop().create_future()
+            self._near.go_on(begun, partial(_land, begun_waiter))
+            return self._finish(live, plan, None, await begun_waiter, later=True)
         # Not ``adecide_one``: each coroutine inside another costs as much as handing the request over.
         waiter: asyncio.Future[Answer | StoreError] = asyncio.get_running_loop().create_future()
         store.submit(plan.charges, partial(_land, waiter), peek=peek or (held is not None and held.probes))
@@ -277,6 +291,15 @@ class AsyncCalls(Calls):
         # Side by side, so that both are within one deadline.
         answers, seen = await asyncio.gather(decided, _aanswer(store, asked.probes, peek=True))
         return [*answers, *seen]
+
+    def _decided_here(self, plan: Plan, answer: Answer) -> Decision:
+        """``_arrived`` for an answer that nobody had to wait for."""
+        decision = Decision(answer.admitted, plan, answer)
+        if answer.unanimous and not plan.unidentified:
+            self.stats.allowed += 1
+        else:
+            self._count(decision)
+        return decision
 
     # ------------------------------------------------------------------ called by the store, so nothing may be raised
 

@@ -6,10 +6,11 @@ from typing import Final
 
 from sluicegate.clock import Clock
 from sluicegate.stores.base import Store
+from sluicegate.stores.near.front import Asking
 from sluicegate.stores.near.settings import NearSettings
 from sluicegate.stores.near.store import NearStore, SharedStore
 
-__all__ = ["NEAR", "NearSettings", "NearStore", "in_front_of"]
+__all__ = ["NEAR", "Asking", "NearSettings", "NearStore", "in_front_of"]
 
 NEAR: Final = NearSettings()
 """The usual numbers."""

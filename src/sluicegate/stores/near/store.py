@@ -115,16 +115,8 @@ class NearStore(Locked):
         """Decide one request. See ``Store.decide_one``."""
         if peek:
             return self.hot.decide_one(request, peek=True)
-        acquire, release = self._acquire, self._release
-        try:
-            acquire()
-            front = self.front
-            begun = (
-                front.begin_one(request, self.now_us()) if len(request) == 1 else front.begin(request, self.now_us())
-            )
-        finally:
-            release()
-        return self._ask(begun) if type(begun) is Asking else begun  # type: ignore[return-value]
+        begun = self.begin(request)
+        return self._ask(begun) if isinstance(begun, Asking) else begun
 
     def decide(self, requests: Sequence[Request], *, peek: bool = False) -> list[Answer]:
         """Decide a batch in order; what the store is asked goes into one call of it, as a rule. See ``Store.decide``."""
@@ -197,23 +189,32 @@ class NearStore(Locked):
         if peek:
             self.hot.submit(request, done, peek=True)
             return
+        begun = self.begin(request)
+        if isinstance(begun, Asking):
+            self.go_on(begun, done)
+        else:
+            done(begun)
+
+    def begin(self, request: Request) -> Answer | Asking:
+        """The first half of ``submit``: the answer, where the store need not be asked, or what ``go_on`` must be called with, on this loop."""
         acquire, release = self._acquire, self._release
         try:
             acquire()
             front = self.front
-            begun = (
-                front.begin_one(request, self.now_us()) if len(request) == 1 else front.begin(request, self.now_us())
-            )
+            now_us = self.now_us()
+            begun = front.begin_one(request, now_us) if len(request) == 1 else front.begin(request, now_us)
         finally:
             release()
-        if type(begun) is Asking:
-            try:
-                self.hot.submit(begun.rest, partial(self._arrived, begun, done))
-            except BaseException:
-                self._abandon(begun)
-                raise
-        else:
-            done(begun)  # type: ignore[arg-type]
+        assert begun is not None, "only one of a batch must wait"
+        return begun
+
+    def go_on(self, asking: Asking, done: Done) -> None:
+        """The second half of ``submit``."""
+        try:
+            self.hot.submit(asking.rest, partial(self._arrived, asking, done))
+        except BaseException:
+            self._abandon(asking)
+            raise
 
     async def adecide_one(self, request: Request, *, peek: bool = False) -> Answer:
         """``decide_one`` for coroutines. Where the caller is cancelled, what was taken of leases counts as spent if the request passes."""
