@@ -90,7 +90,7 @@ def test_what_cannot_be_leased_is_exact(wanted: Precision) -> None:
         ),
         (
             "quota: 100/s, algorithm: sliding_log, precision: leased",
-            "decided by the store all the same: a log of less than 20.2 s would count a leased token for too long",
+            "decided by the store all the same: 1 s are fewer than 20.2, so too much would be lost to leases",
         ),
         (
             "quota: 100/s, on_store_failure: closed, precision: leased",

@@ -8,9 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from sluicegate.algorithms import Precision
 from sluicegate.algorithms.leasing import LeaseTerms
 from sluicegate.rules.load import load_rules
 from sluicegate.rules.report import ReportTerms, RuleBounds, bounds_report, render_bounds
+from sluicegate.stores.base import Counter
+from sluicegate.stores.near.leases import Leases
 from sluicegate.stores.near.settings import NearSettings
 
 TERMS = ReportTerms()
@@ -60,7 +63,7 @@ def test_the_defaults_are_those_of_servers() -> None:
             1,
             "leased",
             False,
-            "decided by the store; not leased: a log of less than 20.2 s would count a leased token for too long",
+            "decided by the store; not leased: 1 s are fewer than 20.2, so too much would be lost to leases",
         ),
         ("quota: 100/m, algorithm: sliding_log", 1, "leased", True, f"decided in the process, from leases; {MORE}"),
         ("quota: 100/s, precision: exact", 1, "exact", False, "decided by the store"),
@@ -95,7 +98,7 @@ def test_a_lease_costs_calls_by_nodes_and_not_by_requests() -> None:
 
 @pytest.mark.parametrize(
     "quota, horizon_us, held",
-    [("1000/s", 200_000, 250), ("1000/s", 40_000, 50), ("1000/m", 200_000, 5), ("1000/s burst 60", 200_000, 30)],
+    [("1000/s", 200_000, 250), ("1000/s", 40_000, 50), ("1000/m", 200_000, 5), ("1000/s burst 450", 200_000, 225)],
 )
 def test_what_lies_in_processes(quota: str, horizon_us: int, held: int) -> None:
     """Tokens of a horizon and of one pause between asks, and never more than half of what there is."""
@@ -175,3 +178,21 @@ def test_what_estimating_costs(nodes: int, more: int) -> None:
     assert row.shared.over_admitted == more
     assert f"up to {more} more where the load jumps" in row.shared.over_admitted_why
     assert f"up to {more} more where the load jumps" in render_bounds([row])
+
+
+@pytest.mark.parametrize("nodes", [1, 7])
+@pytest.mark.parametrize(
+    "quota", ["49/s", "50/s", "349/m", "350/m", "400/300ms", "9999/10s", "9999/h", "1000/s burst 60"]
+)
+@pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "sliding_window", "sliding_log", "strict"])
+def test_what_is_told_to_be_leased_is_leased(quota: str, algorithm: str, nodes: int) -> None:
+    """The report and a process agree on which limits are leased by so many processes."""
+    if "burst" in quota and algorithm != "token_bucket":
+        return
+    shape = "algorithm: sliding_window, strict: true" if algorithm == "strict" else f"algorithm: {algorithm}"
+    rules = load_rules(f"version: 1\nrules: [{{name: a, quota: {quota}, {shape}}}]", "f")
+    ((spec,),) = [quota.specs for quota in rules.rules[0].quotas.values()]
+    leases = Leases(NearSettings())
+    leases.nodes = nodes
+    found = leases.find(Counter("a", spec, "p:", precision=Precision.LEASED), "*", 0)
+    assert bounds_report(rules, nodes=nodes)[0].shared.leased is (found is not None)

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from sluicegate.algorithms import Ban, SlidingLog, TokenBucket
-from sluicegate.algorithms.leasing import LeaseTerms
+from sluicegate.algorithms.leasing import LeaseTerms, least_window_us
 from sluicegate.algorithms.parts import parts_of
 from sluicegate.algorithms.precision import Precision, precision_of
 from sluicegate.algorithms.spec import Spec
 from sluicegate.bounds import (
     ESTIMATE_BURST_DIVISOR,
     ESTIMATE_REFRESH_US,
-    LEASE_LOG_HOLDS_MIN,
     REDIS_TIMEOUT_MS,
     SPLIT_USE_US,
 )
@@ -57,11 +56,9 @@ def too_small(spec: Spec, nodes: int, terms: ReportTerms) -> str:
     if spec.capacity < leased_from(nodes, terms):
         who = "a process" if nodes == 1 else f"each of {nodes:,} processes"
         return f"{spec.capacity:,} tokens are fewer than {terms.exact_below} for {who}"
-    window_us, hold_us = spec.window_us, terms.terms.hold_us
-    if isinstance(spec, SlidingLog) and window_us < LEASE_LOG_HOLDS_MIN * hold_us:
-        return (
-            f"a log of less than {LEASE_LOG_HOLDS_MIN * hold_us / US_PER_S:g} s would count a leased token for too long"
-        )
+    least_us = least_window_us(spec, terms.horizon_us, terms.terms)
+    if least_us is not None and spec.window_us < least_us:
+        return f"{spec.window_us / US_PER_S:g} s are fewer than {least_us / US_PER_S:g}, so too much would be lost to leases"
     return ""
 
 
