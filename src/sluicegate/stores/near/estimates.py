@@ -13,8 +13,9 @@ and one call; ``ESTIMATE_TRUST_US`` without an answer, after which there is no f
 
 - At steady load none on the average; by chance, in an interval in which k are admitted, about sqrt(k) more or less.
 - A load that jumps is admitted by the old figure for at most T and by a mixed one for another: but a process admits at most twice its share
-  of R at any time, and in each refresh once more the share of 1 / ``ESTIMATE_BURST_DIVISOR`` second and a token. So a jump by any factor
-  admits at most 2 * R * T + R / 10 + 2 * N more than the limit. Absolutely, for any load and any time D: 2.5 * R * D + N * (D / refresh + 1).
+  of R at any time, and in each refresh once more the share of 1 / ``ESTIMATE_BURST_DIVISOR`` second and one request. So a jump by any factor
+  admits at most 2 * R * T + R / 10 + 2 * N requests more than the limit, apart from chance. For any load and any time D not much above
+  2.5 * R * D + N * (D / refresh + 1); a load that moves between processes at the same time is counted in both for a refresh.
 - At the start, and where a process is new, there is no figure, and the counter is decided exactly; so is it by processes in which it is not
   hot, whose admissions the others do not see before the counter does: at most ``hot_per_s`` for each.
 - The capacity of a bucket is not used: bursts are not saved up while a counter is hot. Back to exact, it goes on from what was used.
@@ -100,7 +101,7 @@ class Estimate:
         if self._threshold != _SURE and self._draw() >= self._threshold:
             self.no += cost
             return False
-        if (self.spent - self._slack) * self._cap_den >= self._cap_num * (now_us - figure_us):
+        if (self.spent + 1 - self._slack) * self._cap_den > self._cap_num * (now_us - figure_us):
             # Twice the share of this process is spent: the load has jumped, and the next figure will say so.
             self.no += cost
             return False
