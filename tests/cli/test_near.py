@@ -39,11 +39,11 @@ def test_without_flags_all_is_on(sluicegate: Run, served: list[Settings]) -> Non
 def test_each_number_has_a_flag(sluicegate: Run, served: list[Settings]) -> None:
     """Times are durations, numbers are numbers, and each arrives in its own field."""
     flags = ["--lease-ttl", "2s", "--lease-drift-ppm", "500", "--lease-horizon", "100ms", "--lease-exact-below", "20"]
-    flags += ["--leases-max", "7", "--deny-cache-max", "8", "--deny-cache-trust", "250ms"]
+    flags += ["--leases-max", "7", "--leases-confirmed", "--deny-cache-max", "8", "--deny-cache-trust", "250ms"]
     flags += ["--hot-per-s", "90", "--cold-per-s", "9", "--cold-after", "1m"]
     assert sluicegate("serve", *flags).status == 0
     assert served[0].near == NearSettings(
-        terms=LeaseTerms(ttl_us=2_000_000, drift_ppm=500),
+        terms=LeaseTerms(ttl_us=2_000_000, drift_ppm=500, confirmed=True),
         horizon_us=100_000,
         exact_below=20,
         leases_max=7,
@@ -58,7 +58,10 @@ def test_each_number_has_a_flag(sluicegate: Run, served: list[Settings]) -> None
 def test_every_setting_has_a_flag() -> None:
     """What a program can set an operator can set: no field is without a flag."""
     flagged = {field for _, field, _ in (*near._TERMS, *near._NUMBERS)}
-    assert {field.name for kind in (LeaseTerms, NearSettings) for field in fields(kind)} - {"terms"} == flagged
+    assert {field.name for kind in (LeaseTerms, NearSettings) for field in fields(kind)} - {
+        "terms",
+        "confirmed",
+    } == flagged
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_what_lost_writes_cost(rule: str, lost_us: int, lost: int, ends: str) ->
 
 def test_confirmed_grants_are_not_lost() -> None:
     """What a replica has before it is used does not come back."""
-    (row,) = report("name: a, quota: 100/m", near=replace(TERMS, confirmed=True))
+    (row,) = report("name: a, quota: 100/m", near=replace(TERMS, terms=LeaseTerms(confirmed=True)))
     assert row.shared.lost_writes.endswith("exact charges only: a replica has what was leased")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from sluicegate.algorithms.leasing import LeaseTerms
-from sluicegate.cli.options import DurationType, option
+from sluicegate.cli.options import DurationType, flag, option
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import ConfigurationError
 from sluicegate.rules.report_near import ReportTerms
@@ -62,6 +62,10 @@ def near_options() -> tuple[Callable[[Function], Function], ...]:
             default=True,
             help="Refuse in the process what the store has just refused, for as long as it said.",
         ),
+        flag(
+            "leases-confirmed",
+            help="Use a lease only when a replica has it, so that no failover grants it again; the same on all machines.",
+        ),
         *(_numbered(name, getattr(_DEFAULTS.terms, field), field, text) for name, field, text in _TERMS),
         *(_numbered(name, getattr(_DEFAULTS, field), field, text) for name, field, text in _NUMBERS),
     )
@@ -71,7 +75,7 @@ def near_of(values: Mapping[str, Any]) -> NearSettings | None:
     """What the flags say; None where every check is to ask the store. Raises ConfigurationError, naming the flag."""
     if not values["leases"] and not values["deny_cache"]:
         return None
-    terms = _made(LeaseTerms, _TERMS, values, {})
+    terms = _made(LeaseTerms, _TERMS, values, {"confirmed": values["leases_confirmed"]})
     switched: dict[str, Any] = {"terms": terms}
     if not values["leases"]:
         switched["leases_max"] = 0
@@ -104,9 +108,7 @@ def _numbered(name: str, default: int, field: str, help: str) -> Callable[[Any],
     return option(name, type=_DURATION, default=text, help=help)
 
 
-def _made(
-    kind: Callable[..., T], table: tuple[tuple[str, str, str], ...], values: Mapping[str, Any], more: Any
-) -> T:
+def _made(kind: Callable[..., T], table: tuple[tuple[str, str, str], ...], values: Mapping[str, Any], more: Any) -> T:
     fields = {}
     for name, field, _ in table:
         value = values[name.replace("-", "_")]
@@ -116,5 +118,5 @@ def _made(
     except ValueError as error:
         # A number is named by its field; who starts a server knows the flag.
         field = str(error).partition(":")[0].partition(" ")[0]
-        flag = next((name for name, of, _ in table if of == field), None)
-        raise ConfigurationError(f"--{flag}: {error}" if flag else str(error)) from error
+        named = next((name for name, of, _ in table if of == field), None)
+        raise ConfigurationError(f"--{named}: {error}" if named else str(error)) from error

@@ -32,14 +32,12 @@ class ReportTerms:
     """What a fleet is set to, as far as bounds depend on it; the fields of a near store's settings by the same names.
 
     ``lost_us``: of how long the store is assumed to lose its last writes; ``call_us``: the longest that one call of it takes. ``leases``, ``denials``: whether there are any.
-    ``confirmed``: grants are on a replica before they are used.
     """
 
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     horizon_us: int = 200_000
     exact_below: int = 50
     trust_us: int = 1_000_000
-    confirmed: bool = False
     leases: bool = True
     denials: bool = True
     lost_us: int = 2_000_000
@@ -162,6 +160,6 @@ def _lost(spec: Spec, lost: int, *, leased: bool, terms: ReportTerms) -> str:
     text = f"{terms.lost_us / US_PER_S:g} s of them: up to {lost:,} more; all of them: up to {spec.capacity:,}"
     if not leased:
         return f"{text}; what was charged is admitted again"
-    if terms.confirmed:
+    if terms.terms.confirmed:
         return f"{text}; exact charges only: a replica has what was leased"
     return f"{text}; exact charges only, and what was leased where one of those comes before the next lease"
