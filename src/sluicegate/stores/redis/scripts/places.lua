@@ -7,6 +7,8 @@
 -- stands in one place at a time, and moves to the hash of now with the first write of an epoch. It may also stand under its own key,
 -- as the plain layout has it: while parts of it are granted in advance, and where its numbers do not fit into a hash.
 --
+-- The first field of a bucket's hash, `o`, says whether hashes of epochs of another length may have counters of it (1) or not (0).
+--
 -- A form's d[2] is the place p, positive for the usual case, of
 --   d[p] seconds of an epoch, 0 where no hash is used  d[p + 1] the largest time of a value  d[p + 2] head of a value
 --   d[p + 3] head of a plain text  d[p + 4] layout of a value  d[p + 5] bytes of a value
@@ -148,6 +150,35 @@ local function tails_of(seconds, now)
   return found
 end
 
+-- The keys of hashes around now whose epochs have another length than `seconds`. The length of a bucket's epochs follows from its numbers, which
+-- may have been others.
+local function others_of(base, seconds, now)
+  local names = {}
+  for power = 3, 7 do
+    if 10 ^ power ~= seconds then
+      local ends, at = tails_of(10 ^ power, now), #names
+      names[at + 1], names[at + 2], names[at + 3] = base .. ends[1], base .. ends[2], base .. ends[3]
+    end
+  end
+  return names
+end
+
+-- Begins a hash. Where others are found that may have its counters, each is told of the other.
+local function begin(d, p, base, hash, now, hold_ms)
+  local call, seconds = redis.call, d[p]
+  if d[1] <= 2 then
+    local names = others_of(base, seconds, now)
+    local several = call('EXISTS', unpack(names)) > 0
+    call('HSET', hash, 'o', several and '1' or '0')
+    for i = 1, several and #names or 0 do
+      if redis.pcall('HLEN', names[i]) ~= 0 then
+        redis.pcall('HSET', names[i], 'o', '1')
+      end
+    end
+  end
+  return math.ceil(((epoch_of(d, p, now) + 2) * seconds * 1000000 - now) / 1000) + hold_ms
+end
+
 -- A counter that is not where it is first looked for: its text and place, or nil, or nil, nil and an error.
 local function search(d, key, old, now, p)
   local try, sub = redis.pcall, string.sub
@@ -204,21 +235,11 @@ local function search(d, key, old, now, p)
       text, place = inside(base, d[p], 3)
     end
   end
-  if not text and code <= 2 then
-    -- The length of a bucket's epochs follows from its numbers, which may have been others.
-    local names = {}
+  if not text and code <= 2 and (d[p] == 0 or try('HGET', base .. tails_of(d[p], now)[2], 'o') ~= '0')
+      and try('EXISTS', unpack(others_of(base, d[p], now))) ~= 0 then
     for power = 3, 7 do
-      local seconds = 10 ^ power
-      if seconds ~= d[p] then
-        local ends, at = tails_of(seconds, now), #names
-        names[at + 1], names[at + 2], names[at + 3] = base .. ends[1], base .. ends[2], base .. ends[3]
-      end
-    end
-    if try('EXISTS', unpack(names)) ~= 0 then
-      for power = 3, 7 do
-        if not text and 10 ^ power ~= d[p] then
-          text, place = among(base, 10 ^ power)
-        end
+      if not text and 10 ^ power ~= d[p] then
+        text, place = among(base, 10 ^ power)
       end
     end
   end
@@ -298,15 +319,14 @@ local function put(d, key, old, text, ttl_ms, now, hold_ms, place, apart)
   local p = d[2]
   p = p < 0 and -p or p
   local epoch, tail = epoch_of(d, p, now)
-  local hash = string.sub(key, 1, -9) .. tail
-  redis.call('HSET', hash, string.sub(key, -8), shrunk(d, text, p, epoch))
-  if place ~= hash then
-    if redis.call('PTTL', hash) < 0 then
-      local left_ms = math.ceil(((epoch + 2) * d[p] * 1000000 - now) / 1000) + hold_ms
-      redis.call('PEXPIRE', hash, string.format('%.0f', left_ms))
-    end
-    if place then
-      take(key, old, place)
-    end
+  local base, field = string.sub(key, 1, -9), string.sub(key, -8)
+  local hash = base .. tail
+  local left_ms = place ~= hash and redis.call('PTTL', hash) < 0 and begin(d, p, base, hash, now, hold_ms)
+  redis.call('HSET', hash, field, shrunk(d, text, p, epoch))
+  if left_ms then
+    redis.call('PEXPIRE', hash, string.format('%.0f', left_ms))
+  end
+  if place and place ~= hash then
+    take(key, old, place)
   end
 end
