@@ -24,6 +24,14 @@ _SLOWLY_US: Final = US_PER_S
 """A rate that falls is believed over so long; one that rises at once."""
 _TICKS: Final = 4
 """Looks of the keeper in one horizon."""
+_CALM_HALF_TICKS: Final = 5
+"""Half ticks for which a counter is not looked at that holds more than enough. It says so itself when that changes."""
+_FAR: Final = 3
+"""Horizons that are taken ahead where there is plenty."""
+_FAR_WINDOW: Final = 50
+"""Windows of fewer horizons are not taken far ahead of."""
+_PLENTY: Final = 4
+"""There is plenty where half of the limit is left, and so many leases for everybody."""
 _SOON: Final = 16
 """A window that ends within this part of a tick is waited for: what it grants would hardly arrive."""
 _CONTENDED: Final = 2
@@ -70,11 +78,13 @@ class LeasedCounter(Holding):
         "_pause_us",
         "_rate",
         "_seen",
+        "_span_us",
         "_store_at_us",
         "_store_us",
         "_wake",
         "_want",
         "active",
+        "calm_us",
         "counter",
         "key",
         "leasable",
@@ -107,12 +117,15 @@ class LeasedCounter(Holding):
         """Its keeper looks at it with every tick; it has said so by ``wake``."""
         self.under_way: LeaseAsk | None = None
         """The ask that is not answered yet."""
+        self.calm_us = 0
+        """Until then nothing is to be said, unless it is ``low``."""
         self.level = 0
         """Tokens left in the store when it answered last."""
         self.turn_us = 0
         """When the window ends of which something is held, 0 for not known: then everything is new."""
         self._wake = wake
         self._horizon_us = horizon_us
+        self._span_us = horizon_us
         self._rate = 0.0
         self._seen = self._missed = self._misses = self._want = 0
         self._measured_us = self._busy_us = now_us
@@ -217,20 +230,25 @@ class LeasedCounter(Holding):
         idle_us = view.tick_us if self.wanted else view.horizon_us
         if not self.leasable or now_us - self._busy_us >= idle_us:
             return self._wind_up(now_us, view)
-        span_us = view.horizon_us
+        span_us = self._span_us
         if self.turn_us and self.turn_us - now_us < span_us:
             span_us = self.turn_us - now_us
             if span_us < view.tick_us // _SOON:
                 return None
         target = self._rate * span_us / US_PER_S
+        few = self._rate * min(span_us, view.horizon_us) / US_PER_S * _LOW_PART
         if self.wanted and left > target:
             self.close_surplus(left - int(target))
             used, left, closing = self.survey(now_us)
         close = self._leftover(now_us, view, left)
-        if (low or close or left <= target * _LOW_PART) and now_us >= self._ask_us:
+        if (low or close or left <= few) and now_us >= self._ask_us:
             want = min(max(int(target) + 1 - (0 if close else left), 1), COST_MAX)
             return self._ask(now_us, view, want, close=close)
-        return self._ask(now_us, view, 0) if closing else None
+        if closing:
+            return self._ask(now_us, view, 0)
+        if left > 2 * few and not self.wanted:
+            self.calm_us = now_us + view.tick_us * _CALM_HALF_TICKS // 2
+        return None
 
     def _measure(self, used: int, now_us: int, view: View) -> None:
         """Learn how fast tokens are asked for: a rise is believed within two ticks, a fall over ``_SLOWLY_US``."""
@@ -248,6 +266,8 @@ class LeasedCounter(Holding):
         if not left or self.turn_us:
             return False
         ends_us = self._leases[0].end_us - now_us
+        if ends_us <= 0:
+            ends_us = min([held.end_us for held in self._leases if held.end_us > now_us]) - now_us
         return ends_us <= 2 * view.tick_us and left > 1 + 1.5 * self._rate * max(ends_us, 0) / US_PER_S
 
     def _wind_up(self, now_us: int, view: View) -> LeaseAsk | None:
@@ -310,6 +330,7 @@ class LeasedCounter(Holding):
             self.turn_us = now_us + grant.lasts_us
         if ask.want:
             self._pace(grant, added, now_us, view)
+            self._look_ahead(grant, view)
         self.warn_below(int(self._rate * view.horizon_us / US_PER_S * _LOW_PART), now_us)
         return added
 
@@ -343,6 +364,15 @@ class LeasedCounter(Holding):
         if now_us < self._denied_us < self._ask_us:
             # The store has said when something comes back.
             self._ask_us = max(self._asked_us + tick_us, self._denied_us)
+
+    def _look_ahead(self, grant: LeaseGrant, view: View) -> None:
+        """Where there is plenty, take more at a time: a lease that nobody else misses costs fewer asks."""
+        spec, nodes = self.counter.spec, min(grant.leases, view.nodes)
+        if spec.window_us < _FAR_WINDOW * view.horizon_us and not isinstance(spec, TokenBucket):
+            # What is taken far ahead would be missed by others near the end of a window.
+            return
+        plenty = grant.granted == self._want and grant.level >= max(spec.capacity // 2, _PLENTY * nodes * self._want)
+        self._span_us = min(_FAR * view.horizon_us, self.terms.ttl_us * 3 // 5) if plenty else view.horizon_us
 
     def failed_to_ask(self, ask: LeaseAsk, now_us: int, view: View) -> None:
         """No answer came."""

@@ -253,7 +253,9 @@ class Leases:
         view, counts = self._view, self.counts
         turn_us, rest = 0, False
         for key, entry in list(self._active.items()):
-            if not ticks and not entry.low:
+            if not entry.low and (not ticks or now_us < entry.calm_us):
+                if ticks and entry.turn_us and (turn_us == 0 or entry.turn_us < turn_us):
+                    turn_us = entry.turn_us
                 continue
             if len(items) >= LEASE_STEP_ITEMS_MAX:
                 rest = True
