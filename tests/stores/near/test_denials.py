@@ -173,3 +173,11 @@ def test_a_flood_of_clients_neither_grows_the_table_nor_gets_slower() -> None:
         learn(denials, f"{KEY}{number}", sent_us=number)
         assert len(denials) <= 500
     assert denials.refuses(f"{KEY}99999", FREE, 1, 100_000) is not None
+
+
+def test_a_table_of_nothing_remembers_nothing() -> None:
+    """Switched off, no refusal is repeated, and nobody has to look."""
+    denials = Denials(0, 1_000_000, LeaseTerms())
+    denials.learn("a", TokenBucket(1, 1, 1_000_000), 1, 500_000, 0, 0, 0)
+    assert denials.refuses("a", 1, 1) is None
+    assert (denials.active, len(denials)) == (False, 0)

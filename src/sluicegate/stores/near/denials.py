@@ -32,7 +32,7 @@ numbers)."""
 
 
 class Denials:
-    """At most ``most`` counters (>= 1) that refuse. ``trust_us`` (>= 1): the longest that a refusal is repeated without asking again.
+    """At most ``most`` counters that refuse, 0: none is remembered. ``trust_us`` (>= 1): the longest that a refusal is repeated without asking again.
 
     ``terms`` say how far clocks are trusted. ``name_of`` gives a counter's number in news, the same in all processes that hear of each other.
 
@@ -85,6 +85,8 @@ class Denials:
         been forgotten since. ``came_us``: when the answer came; a client is told to wait from then on.
         Not for counters that count what they refuse (``denied_counts``), whose waits get longer with every question.
         """
+        if not self._most:
+            return
         place = self._name_of(key) & _MASK
         if epoch < self._floor or self._marks[place] > epoch:
             return
