@@ -65,14 +65,9 @@ def described(limiter: Limiter) -> tuple[int | None, int | None]:
     return decision.remaining, decision.reset_after_us
 
 
-def measure(port: int) -> list[Figure]:
-    """Every contender, round by round."""
+def peers(port: int) -> dict[str, Callable[[], object]]:
+    """What the others do for one limit: a call of Redis each time."""
     url = f"redis://127.0.0.1:{port}"
-    one, three = (
-        Limiter.from_rules(load_rules(rules, "bench"), store=f"{url}?timeout_ms=5000", namespace=name)
-        for name, rules in (("one", ONE_RULE), ("three", THREE_RULES))
-    )
-    memory = Limiter.from_rules(load_rules(ONE_RULE, "bench"))
     limits = FixedWindowRateLimiter(RedisStorage(url))
     item = parse("100000000/minute")
     throttle = Throttled(
@@ -81,35 +76,54 @@ def measure(port: int) -> list[Figure]:
         store=ThrottledRedis(server=url),
         timeout=-1,
     )
-    ours = {
-        "leased check, 1 rule": lambda: one.check(FACTS),
-        "leased check, 1 rule, described": lambda: described(one),
-        "leased check, 3 rules": lambda: three.check(FACTS),
-        "check in memory, 1 rule": lambda: memory.check(FACTS),
-    }
-    peers = {
+    return {
         "limits hit": lambda: limits.hit(item, "user:1"),
         "throttled-py token_bucket": lambda: throttle.limit("user:1"),
     }
-    calls: list[tuple[str, Callable[[], object], int]] = [
-        *((name, call, OUR_CALLS) for name, call in ours.items()),
-        *((name, call, PEER_CALLS) for name, call in peers.items()),
+
+
+def timed(one: Limiter, three: Limiter, others: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
+    """Microseconds per call of every contender, round by round. Ends the program where too many checks asked Redis."""
+    ours: list[tuple[str, Callable[[], object], Limiter]] = [
+        ("leased check, 1 rule", lambda: one.check(FACTS), one),
+        ("leased check, 1 rule, described", lambda: described(one), one),
+        ("leased check, 3 rules", lambda: three.check(FACTS), three),
     ]
-    times: dict[str, list[float]] = {name: [] for name, _, _ in calls}
+    times: dict[str, list[float]] = {}
     asked = decided = 0
-    for round_number in range(ROUNDS + 1):
-        for limiter in (one, three):
+
+    def run_ours() -> None:
+        nonlocal asked, decided
+        for name, call, limiter in ours:
+            # The load was elsewhere meanwhile, so leases have gone back.
             warm(limiter)
-        for name, call, count in calls if round_number % 2 else reversed(calls):
-            if round_number and name.startswith("leased"):
-                # The load has been elsewhere meanwhile.
-                warm(three if "3" in name else one)
-                before = asked_of(three if "3" in name else one)
-                times[name].append(per_call_us(call, count))
-                asked += asked_of(three if "3" in name else one) - before
-                decided += count
-            elif round_number:
-                times[name].append(per_call_us(call, count))
+            before = asked_of(limiter)
+            times.setdefault(name, []).append(per_call_us(call, OUR_CALLS))
+            asked += asked_of(limiter) - before
+            decided += OUR_CALLS
+
+    def run_others() -> None:
+        for name, call in others.items():
+            times.setdefault(name, []).append(per_call_us(call, OUR_CALLS if "memory" in name else PEER_CALLS))
+
+    for round_number in range(ROUNDS):
+        for part in (run_ours, run_others) if round_number % 2 else (run_others, run_ours):
+            part()
+    print(f"of {decided} leased checks {asked} asked Redis")
+    if asked * 100 > decided:
+        raise SystemExit("too many checks asked Redis")
+    return times
+
+
+def measure(port: int) -> list[Figure]:
+    """Every contender, and what is to be told of them."""
+    url = f"redis://127.0.0.1:{port}?timeout_ms=5000"
+    one, three = (
+        Limiter.from_rules(load_rules(rules, "bench"), store=url, namespace=name)
+        for name, rules in (("one", ONE_RULE), ("three", THREE_RULES))
+    )
+    memory = Limiter.from_rules(load_rules(ONE_RULE, "bench"))
+    times = timed(one, three, {**peers(port), "check in memory, 1 rule": lambda: memory.check(FACTS)})
     print(
         table(
             [
@@ -118,24 +132,15 @@ def measure(port: int) -> list[Figure]:
             ]
         )
     )
-    print(f"of {decided} leased checks {asked} asked Redis")
-    if asked * 100 > decided:
-        raise SystemExit("too many checks asked Redis")
     for limiter in (one, three, memory):
         limiter.close()
+    limits, throttled = times["limits hit"], times["throttled-py token_bucket"]
     single, composed = times["leased check, 1 rule"], times["leased check, 3 rules"]
     return [
-        of_ratios("leased check, 1 rule: limits on Redis takes", times["limits hit"], single, 20.0),
-        of_ratios(
-            "leased check, 1 rule: throttled-py on Redis takes", times["throttled-py token_bucket"], single, 20.0
-        ),
-        of_ratios("leased check, 3 rules: one hit of limits on Redis takes", times["limits hit"], composed, 10.0),
-        of_ratios(
-            "leased check, 3 rules: one of throttled-py on Redis takes",
-            times["throttled-py token_bucket"],
-            composed,
-            10.0,
-        ),
+        of_ratios("leased check, 1 rule: limits on Redis takes", limits, single, 20.0),
+        of_ratios("leased check, 1 rule: throttled-py on Redis takes", throttled, single, 20.0),
+        of_ratios("leased check, 3 rules: one hit of limits on Redis takes", limits, composed, 10.0),
+        of_ratios("leased check, 3 rules: one of throttled-py on Redis takes", throttled, composed, 10.0),
         of_ratios("leased check, 1 rule: the same in memory takes", times["check in memory, 1 rule"], single),
     ]
 

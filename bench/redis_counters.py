@@ -1,4 +1,4 @@
-"""Counters in one Redis, beside `limits` and `throttled-py` on the same Redis: same keys, same limits, one client process.
+"""Counters in one Redis, asked at every check, beside `limits` and `throttled-py` on the same Redis: same keys, same limits, one client process.
 
 Sequential calls: a ``check`` of ours with three rules that apply to every request beside one ``hit`` of `limits`, beside three of its hits
 (what three limits cost there), and beside throttled-py. Concurrent calls: 64 coroutines, each asking again when it is answered, ours beside `limits`' asynchronous storage with redis-py.
@@ -88,9 +88,9 @@ def facts_of(key: str) -> Facts:
 def sequential(port: int) -> list[Figure]:
     """Synchronous calls, one after the other."""
     url = f"redis://127.0.0.1:{port}"
-    ruled = Limiter.from_rules(load_rules(RULES, "bench"), store=f"{url}?timeout_ms=5000")
+    ruled = Limiter.from_rules(load_rules(RULES, "bench"), store=f"{url}?timeout_ms=5000", near=None)
     quota = {
-        name: Limiter.from_quota(QUOTA, name, store=f"{url}?timeout_ms=5000")
+        name: Limiter.from_quota(QUOTA, name, store=f"{url}?timeout_ms=5000", near=None)
         for name in ("token_bucket", "fixed_window")
     }
     limits = FixedWindowRateLimiter(RedisStorage(url))
@@ -147,8 +147,8 @@ def concurrent(port: int) -> list[Figure]:
     """64 coroutines at a time."""
     url = f"redis://127.0.0.1:{port}"
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        ruled = Limiter.from_rules(load_rules(RULES, "bench"), store=f"{url}?timeout_ms=5000")
-        quota = Limiter.from_quota(QUOTA, store=f"{url}?timeout_ms=5000")
+        ruled = Limiter.from_rules(load_rules(RULES, "bench"), store=f"{url}?timeout_ms=5000", near=None)
+        quota = Limiter.from_quota(QUOTA, store=f"{url}?timeout_ms=5000", near=None)
         limits = AsyncFixedWindow(AsyncLimitsRedis(f"async+{url}", implementation="redispy"))
         item = parse(QUOTA)
         all_facts = {key: facts_of(key) for key in KEYS}
@@ -205,7 +205,7 @@ async def paced(call: Callable[[str], Awaitable[object]], per_s: float, seconds:
 def half_load(port: int) -> list[Figure]:
     """The latency of a check at half of what this process can do one after the other."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        limiter = Limiter.from_quota(QUOTA, store=f"redis://127.0.0.1:{port}?timeout_ms=5000")
+        limiter = Limiter.from_quota(QUOTA, store=f"redis://127.0.0.1:{port}?timeout_ms=5000", near=None)
 
         async def alone() -> float:
             begun = time.perf_counter()

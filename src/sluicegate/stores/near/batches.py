@@ -15,7 +15,7 @@ from sluicegate.stores.base import Answer, Receipt, Request
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.near.front import Asking, Front
 
-__all__ = ["Batch", "Steps", "answers_or_raise"]
+__all__ = ["Batch", "Steps", "answers_or_raise", "sent"]
 
 Steps: TypeAlias = Generator[list[Request], Sequence[Answer] | StoreError, None]
 """Yields requests for the store behind, and is sent its answers or the StoreError it raised."""
@@ -110,3 +110,11 @@ def answers_or_raise(results: Sequence[Answer | StoreError]) -> list[Answer]:
     if all(answer is None for answer in answers):
         raise fault
     raise PartlyDecided(fault, answers)
+
+
+def sent(steps: Steps, found: Sequence[Answer] | StoreError) -> list[Request] | None:
+    """What is asked next, None where the batch is decided."""
+    try:
+        return steps.send(found)
+    except StopIteration:
+        return None

@@ -11,7 +11,7 @@ from sluicegate.stores.near.counter import LeasedCounter
 from sluicegate.stores.near.front import is_leasable
 
 if TYPE_CHECKING:
-    from sluicegate.stores.near.store import NearStore
+    from sluicegate.stores.near.core import NearCore
 
 __all__ = ["OPEN", "Gate", "make_hitter"]
 
@@ -32,7 +32,7 @@ OPEN: Final[Gate] = _Open()
 
 
 def make_hitter(
-    store: NearStore,
+    store: NearCore,
     counter: Counter,
     key_of: Callable[[str], str],
     otherwise: Callable[[str, int], bool],
