@@ -178,6 +178,6 @@ def test_a_flood_of_clients_neither_grows_the_table_nor_gets_slower() -> None:
 def test_a_table_of_nothing_remembers_nothing() -> None:
     """Switched off, no refusal is repeated, and nobody has to look."""
     denials = Denials(0, 1_000_000, LeaseTerms())
-    denials.learn("a", TokenBucket(1, 1, 1_000_000), 1, 500_000, 0, 0, 0)
-    assert denials.refuses("a", 1, 1) is None
+    denials.learn("a", FREE, 1, 500_000, 0, 0, 0)
+    assert denials.refuses("a", FREE, 1, 1) is None
     assert (denials.active, len(denials)) == (False, 0)
