@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 
@@ -23,20 +21,23 @@ class Worker:
         self.left = turns
         self.done = 0
         self.threads: set[int] = set()
+        self.busy = threading.Event()
         self.chores = Chores("test", self.work, NOW_US)
 
     def work(self) -> int | None:
         self.done += 1
         self.left -= 1
         self.threads.add(threading.get_ident())
+        if self.done > 3:
+            self.busy.set()
         return NOW_US() + 1_000 if self.left > 0 else None
 
 
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
+def ended() -> bool:
+    """Wait until the thread has ended."""
+    for thread in running():
+        thread.join(20)
+    return not running()
 
 
 def running() -> list[threading.Thread]:
@@ -48,17 +49,19 @@ def test_it_runs_while_there_is_something_to_do() -> None:
     worker = Worker(5)
     assert running() == []
     worker.chores.poke()
-    until(lambda: worker.done == 5 and not running())
+    assert ended()
+    assert worker.done == 5
     assert threading.get_ident() not in worker.threads
     worker.chores.poke()
-    until(lambda: worker.done == 6 and not running())
+    assert ended()
+    assert worker.done == 6
 
 
 def test_closing_ends_it() -> None:
     """A close waits for the turn under way; a poke after it does nothing."""
     worker = Worker(10_000)
     worker.chores.poke()
-    until(lambda: worker.done > 3)
+    assert worker.busy.wait(20)
     worker.chores.close()
     assert running() == []
     done = worker.done
@@ -70,10 +73,10 @@ def test_it_keeps_nobody_alive() -> None:
     """When nobody uses the object any more the thread ends by itself."""
     workers = [Worker(1_000_000)]
     workers[0].chores.poke()
-    until(lambda: workers[0].done > 3)
+    assert workers[0].busy.wait(20)
     workers.clear()
     gc.collect()
-    until(lambda: not running())
+    assert ended()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -81,17 +84,15 @@ def test_a_child_starts_its_own() -> None:
     """A forked child has no thread, and one of its own when it is poked."""
     worker = Worker(1_000_000)
     worker.chores.poke()
-    until(lambda: worker.done > 3)
+    assert worker.busy.wait(20)
     child = os.fork()
     if child == 0:
-        before, status = worker.done, 1
+        status = 1
         try:
             if not running():
+                worker.busy.clear()
                 worker.chores.poke()
-                end = time.monotonic() + 10
-                while worker.done == before and time.monotonic() < end:
-                    time.sleep(0.002)
-                status = 0 if worker.done > before else 2
+                status = 0 if worker.busy.wait(10) else 2
         finally:
             os._exit(status)
     try:
