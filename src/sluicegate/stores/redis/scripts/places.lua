@@ -224,12 +224,18 @@ local function search(d, key, old, now, p)
 
   local text, place
   if d[p] > 0 then
-    text, place = inside(base, d[p], 1)
-    if not text and d[p + 6] == 0 then
-      -- Before older hashes: one that was too old to be looked at when the counter moved to its own key may still be there.
-      text, place = under(key)
-    elseif not text then
-      text, place = inside(base, d[p], 2)
+    local ahead = base .. tails_of(d[p], now)[1]
+    if d[p + 6] == 1 then
+      text, place = inside(base, d[p], 1)
+      if not text then
+        text, place = inside(base, d[p], 2)
+      end
+    elseif try('EXISTS', ahead, key) ~= 0 then
+      text, place = inside(base, d[p], 1)
+      if not text then
+        -- Before older hashes: one that was too old to be looked at when the counter moved to its own key may still be there.
+        text, place = under(key)
+      end
     end
     if not text then
       text, place = inside(base, d[p], 3)
