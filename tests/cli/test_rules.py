@@ -114,6 +114,20 @@ def test_bounds_follow_the_settings_of_servers(sluicegate: Run, rules: Path, tmp
     assert "--lease-ttl: ttl_us" in refused.err
 
 
+def test_bounds_tell_what_each_region_has(sluicegate: Run, rules: Path) -> None:
+    """Of a limit that moves, the region's own, and the least and most it comes to; of a client's, its share, or all of it in each."""
+    rules.write_text("version: 1\nrules: [{name: all, quota: 3000/s}, {name: api, per: [user], quota: 100/m}]\n")
+    flags = ("--regions", "eu=1,us=1,ap=1", "--json", str(rules))
+    shared, client = json.loads(sluicegate("rules", "bounds", *flags).out)
+    assert shared["shared"]["regions"] == "ap 1,000 (800 to 1,400); eu 1,000 (800 to 1,400); us 1,000 (800 to 1,400)"
+    assert client["shared"]["regions"] == "ap 33; eu 34; us 33"
+    _, each = json.loads(sluicegate("rules", "bounds", "--region-clients", "each", *flags).out)
+    assert each["shared"]["regions"] == "all of it in each region, so up to 300 for a client who uses all of them"
+    text = sluicegate("rules", "bounds", "--regions", "eu=1", str(rules)).out
+    assert "\n  regions        eu 3,000 " in text
+    assert "--regions: want NAME=WEIGHT" in sluicegate("rules", "bounds", "--regions", "eu", str(rules)).err
+
+
 def test_bounds_of_invalid_rules(sluicegate: Run, rules: Path) -> None:
     """Bounds of a file that is not valid are an error that lists its problems."""
     rules.write_text("version: 1\nrules: [{name: a, qouta: 1/s}]\n")

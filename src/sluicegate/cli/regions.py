@@ -13,7 +13,7 @@ from sluicegate.cli.options import option
 from sluicegate.errors import ConfigurationError
 from sluicegate.stores.regional.plan import EACH, SHARE, Plan
 
-__all__ = ["region_options", "regions_of"]
+__all__ = ["plan_of", "region_options", "regions_of"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -69,15 +69,23 @@ def regions_of(values: Mapping[str, Any]) -> RegionSettings | None:
         raise ConfigurationError(
             "--region and --regions belong together: where this server is, and which regions there are"
         )
-    before = values["regions_before"]
-    plan = Plan(
+    plan = plan_of(values)
+    assert plan is not None
+    return RegionSettings(region, plan, _stores(values["region_store"]))
+
+
+def plan_of(values: Mapping[str, Any]) -> Plan | None:
+    """The table of regions; None without ``--regions``. Raises ConfigurationError that names the flag."""
+    table, before = values["regions"], values["regions_before"]
+    if not table:
+        return None
+    return Plan(
         _weights("--regions", table),
         _part(values["borrow_max"]),
         _weights("--regions-before", before) if before else None,
         values["regions_version"],
         values["region_clients"],
     )
-    return RegionSettings(region, plan, _stores(values["region_store"]))
 
 
 def _weights(flag: str, text: str) -> dict[str, int]:

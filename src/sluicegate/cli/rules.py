@@ -13,6 +13,8 @@ import click
 from sluicegate.bounds import REPORT_LOAD_MAX
 from sluicegate.cli.near import near_options, report_terms
 from sluicegate.cli.options import DurationType, Group, NumberType, all_of, config_option, flag, option
+from sluicegate.cli.region_bounds import region_words
+from sluicegate.cli.regions import plan_of, region_options
 from sluicegate.cli.remote.connect import call, connection_options
 from sluicegate.cli.remote.ruleset import compare
 from sluicegate.cli.replay import replayed
@@ -91,11 +93,19 @@ def _checked(ruleset: RuleSet | None, problems: Sequence[Problem]) -> dict[str, 
     "lost-writes", type=DurationType(), default="2s", help="Of how long a failover of the store loses its last writes."
 )
 @all_of(*near_options())
+@all_of(*region_options())
 @flag("json", help="Print one JSON array.")
 def _bounds(file: Path, rps: float, clients: int, nodes: int, json: bool, **values: Any) -> int:
     """Print what each rule of FILE admits at worst, and what it costs in memory and store calls."""
-    near = report_terms(values)
-    report = bounds_report(read_rules(file), rps=rps, clients=clients, nodes=nodes, near=near)
+    near, plan = report_terms(values), plan_of(values)
+    report = bounds_report(
+        read_rules(file),
+        rps=rps,
+        clients=clients,
+        nodes=nodes,
+        near=near,
+        regions=None if plan is None else region_words(plan),
+    )
     if json:
         _print_json([dataclasses.asdict(row) for row in report])
     else:

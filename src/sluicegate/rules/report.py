@@ -6,8 +6,8 @@ admissions net of refunds, on one store that keeps acknowledged writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sluicegate.algorithms import Ban, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket
@@ -32,6 +32,7 @@ class _Load:
     clients: int
     nodes: int
     near: ReportTerms | None
+    regions: Callable[[Rule, Spec], str] | None
 
 
 def bounds_report(
@@ -41,14 +42,15 @@ def bounds_report(
     clients: int = 100_000,
     nodes: int = 1,
     near: ReportTerms | None = ReportTerms(),  # noqa: B008 - immutable
+    regions: Callable[[Rule, Spec], str] | None = None,
 ) -> list[RuleBounds]:
     """The bounds of every limit of a rule set, in file order: rules, then tiers, then the parts of a quota.
 
     ``rps``: requests a second that match each rule; ``clients``: distinct clients with a live counter; ``nodes``: processes
     that decide, for what a store failure costs where each takes its share, and for leases. ``near``: how leases and the deny cache are set;
-    None: there are none.
+    None: there are none. ``regions``: says of a limit what each region has of it.
     """
-    load = _Load(rps, clients, nodes, near)
+    load = _Load(rps, clients, nodes, near, regions)
     return [row for rule in ruleset.rules for row in _rows(rule, load)]
 
 
@@ -74,6 +76,8 @@ def _row(rule: Rule, label: tuple[str, str | None, str], spec: Spec | None, load
     wrongly, why = (0, "nothing is refused") if limits is None else _refused_wrongly(limits)
     outage_extra, store_failure = _store_failure(rule, limits, load.nodes)
     shared = shared_bounds(rule, kept, load.nodes, load.near)
+    if kept is not None and load.regions is not None:
+        shared = replace(shared, regions=load.regions(rule, kept))
     calls = load.rps if shared.calls_per_s is None else min(load.rps, shared.calls_per_s)
     return RuleBounds(
         rule=name,

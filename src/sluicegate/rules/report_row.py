@@ -16,7 +16,7 @@ class SharedBounds:
     ``refused_wrongly``: tokens that lie in processes at steady load, at most, and that a refused client might have had.
     ``lost_writes_extra``: tokens above the bound, at most, where the store loses its last writes; ``lost_writes``: in words.
     ``trusted_s``: for how long at most a refusal is repeated without asking the store; 0: never. ``calls_per_s``: calls of the store by all
-    nodes, at most, for a counter that is always leased; None for others.
+    nodes, at most, for a counter that is always leased; None for others. ``regions``: what of the limit each region has, in words.
     """
 
     precision: str
@@ -30,6 +30,7 @@ class SharedBounds:
     lost_writes: str = ""
     trusted_s: float = 0.0
     calls_per_s: float | None = None
+    regions: str = ""
 
 
 @dataclass(frozen=True, slots=True)

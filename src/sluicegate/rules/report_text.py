@@ -93,6 +93,8 @@ def _shared(row: RuleBounds) -> list[str]:
     lines = [f"  {shared.precision:<13}  {shared.decided}"]
     whys = (shared.over_admitted_why, shared.refused_wrongly_why)
     lines += [f"                 {why}" for why in whys if why]
+    if shared.regions:
+        lines.append(f"  regions        {shared.regions}")
     return [*lines, f"  writes lost    {shared.lost_writes}"]
 
 
