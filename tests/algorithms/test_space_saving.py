@@ -27,11 +27,11 @@ def test_the_guarantees(stream: list[int], size: int) -> None:
     tallies = seen.tallies()
     most = len(stream) / size
     assert len(seen) == len(tallies) == min(size, len(true))
-    assert seen.total == sum(tally.count for tally in tallies) == len(stream)
+    assert seen.total == sum(tally.times for tally in tallies) == len(stream)
     for tally in tallies:
-        assert tally.count - tally.error <= true[tally.key] <= tally.count
+        assert tally.times - tally.error <= true[tally.key] <= tally.times
         assert tally.error <= most
-        assert seen.guaranteed(tally.key) == tally.count - tally.error
+        assert seen.guaranteed(tally.key) == tally.times - tally.error
     counted = {tally.key for tally in tallies}
     assert all(times <= most for key, times in true.items() if key not in counted)
 
@@ -71,7 +71,7 @@ def test_it_begins_anew() -> None:
     for key in "aaabc":
         seen.add(key)
     # c took the place of b, which had 1.
-    assert {tally.key: (tally.count, tally.error) for tally in seen.tallies()} == {"a": (3, 0), "c": (2, 1)}
+    assert {tally.key: (tally.times, tally.error) for tally in seen.tallies()} == {"a": (3, 0), "c": (2, 1)}
     assert (seen.guaranteed("a"), seen.guaranteed("b"), seen.guaranteed("c")) == (3, 0, 1)
     seen.clear()
     assert (seen.total, len(seen), seen.tallies()) == (0, 0, [])

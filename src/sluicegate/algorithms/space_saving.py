@@ -23,10 +23,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Tally(NamedTuple, Generic[K]):
-    """``key`` came at least ``count - error`` and at most ``count`` times."""
+    """``key`` came at least ``times - error`` and at most ``times`` times."""
 
     key: K
-    count: int
+    times: int
     error: int
 
 

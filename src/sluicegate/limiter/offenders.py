@@ -38,5 +38,5 @@ class Offenders(Locked):
         """(rule, subject, times) since the last call, the most refused first, ``at_most`` of them (None: all that are counted)."""
         with self._lock:
             seen, self._seen = self._seen, SpaceSaving(self._size)
-        found = sorted(seen.tallies(), key=lambda tally: (-tally.count, tally.key))
-        return [(*tally.key, tally.count) for tally in found[:at_most]]
+        found = sorted(seen.tallies(), key=lambda tally: (-tally.times, tally.key))
+        return [(*tally.key, tally.times) for tally in found[:at_most]]
