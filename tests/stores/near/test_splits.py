@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -229,6 +229,60 @@ def test_a_node_without_the_wholes_server_stops_in_time() -> None:
     fleet.nodes[0].work()
     told = fleet.memory.decide_one([(fleet.counter, SUBJECT, 1)], peek=True).verdicts()[0]
     assert told.remaining == 540
+
+
+def test_what_could_not_be_told_is_all_that_is_too_much() -> None:
+    """A node that reaches the parts and not the whole goes on for ``SPLIT_USE_US``; the whole then admits what it does not know of, and no more."""
+    fleet = Fleet(FixedWindow(640, 3_600 * US_PER_S), 2)
+    fleet.promote(0)
+    fleet.nodes[0].work()
+    for _ in range(50):
+        fleet.ask(0)
+    fleet.clock.advance(SPLIT_RENEW_US)
+    fleet.nodes[0].work()
+    cut_off_us = fleet.clock.now_us()
+    original = fleet.stores[0].flaky.decide
+
+    def decide(requests: Sequence[Request], *, peek: bool = False) -> list[Answer]:
+        if any("#" not in request[0][1] for request in requests):
+            raise StoreError("the server of the whole is not reached")
+        return original(requests, peek=peek)
+
+    fleet.stores[0].flaky.decide = decide  # type: ignore[method-assign]
+    while fleet.split_at(0) is not None:
+        fleet.ask(0)
+        fleet.clock.advance(20_000)
+        fleet.nodes[0].work()
+    untold = len([time_us for time_us, _ in fleet.hits if time_us >= cut_off_us])
+    assert 0 < untold <= SPLIT_USE_US // 20_000 + 1
+    fleet.clock.advance(SPLIT_HOLD_US)
+    for _ in range(700):
+        fleet.ask(1)
+    assert len(fleet.hits) == 640 + untold
+    assert fleet.excess(untold) is None
+
+
+def test_a_process_that_was_stopped_knows_that_its_time_is_over() -> None:
+    """After a pause longer than the hold a node asks the whole, and is told by its gate where others keep it split."""
+    fleet = Fleet(TokenBucket(640, 640, US_PER_S), 2)
+    fleet.promote(0)
+    fleet.promote(1)
+    for _ in range(3):
+        for node in fleet.nodes:
+            node.work()
+        fleet.clock.advance(SPLIT_RENEW_US)
+    assert fleet.split_at(0) is not None
+    for _ in range(20):
+        fleet.clock.advance(SPLIT_RENEW_US)
+        fleet.nodes[1].work()
+    assert fleet.split_at(0) is None
+    assert fleet.ask(0).admitted
+    assert fleet.split_at(0) is not None
+    fleet.clock.advance(10 * SPLIT_HOLD_US)
+    assert fleet.split_at(0) is None
+    assert fleet.ask(0).admitted
+    assert fleet.split_at(0) is None
+    assert fleet.excess() is None
 
 
 def test_a_lost_reply_to_the_shutting_admits_nothing_twice() -> None:

@@ -25,12 +25,12 @@ SUBJECT = "user:viral"
 SETTINGS = NearSettings(hot_per_s=20, cold_per_s=10, cold_us=US_PER_S, denials_max=0)
 
 
-@pytest.fixture(params=["redis", "redis cluster"])
+@pytest.fixture(params=["redis", "redis packed", "redis cluster"])
 def url(request: pytest.FixtureRequest, servers, clusters, require_program: Callable[[str], str]) -> str:
-    """One server, and a cluster of three masters; both empty."""
+    """One server, the same with the packed layout, and a cluster of three masters; all empty."""
     name, _, kind = request.param.partition(" ")
-    found: str = (clusters if kind else servers).empty(name, require_program).url
-    return found
+    found: str = (clusters if kind == "cluster" else servers).empty(name, require_program).url
+    return found + "&layout=packed&expected_clients=1000" if kind == "packed" else found
 
 
 @pytest.fixture
