@@ -20,12 +20,13 @@ RATE = 400
 
 
 @pytest.mark.slow
-def test_processes_admit_the_rate_together(servers, require_program: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("more", ["", "&layout=packed&expected_clients=1000"], ids=["plain", "packed"])
+def test_processes_admit_the_rate_together(servers, require_program: Callable[[str], str], more: str) -> None:
     """Three processes offer a bit less than the limit, then many times that: they admit the limit, and at the jump no more than is stated."""
     server = servers.empty("redis", require_program)
     paced_s, fast_s = 4.0, 6.0
     # 1.2 times what is wanted of each, because pauses take longer than asked for.
-    command = [sys.executable, str(WORKER), server.url, str(RATE), str(RATE * 2 // 5), str(paced_s), str(fast_s)]
+    command = [sys.executable, str(WORKER), server.url + more, str(RATE), str(RATE * 2 // 5), str(paced_s), str(fast_s)]
     with contextlib.ExitStack() as stack:
         workers = [
             stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
