@@ -30,6 +30,7 @@ __all__ = [
     "LEASE_SLIDING_HORIZONS_MIN",
     "LEASE_SPENDS_MAX",
     "LEASE_STEP_ITEMS_MAX",
+    "LEASE_SUB_HORIZONS_MIN",
     "LEASE_TTL_US_MAX",
     "LEASE_TTL_US_MIN",
     "TRUST_US_MAX",
@@ -104,6 +105,10 @@ LEASE_LOG_HOLDS_MIN: Final = 20
 # A sliding window counts what is held and what waits to be shared out, a third of a horizon of its rate, as used. Shorter ones than five horizons
 # would admit a tenth less, and are decided exactly.
 LEASE_SLIDING_HORIZONS_MIN: Final = 5
+
+# The same of each sub-window of a strict one, with which its leases end: at two horizons a window of eight of them admits up to 13 % less, at four
+# less than a tenth.
+LEASE_SUB_HORIZONS_MIN: Final = 4
 
 # Lives of servers that a process remembers, to know for how long it has seen them: more than the masters of a large cluster.
 LEASE_LIVES_MAX: Final = 1_024

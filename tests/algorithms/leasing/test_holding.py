@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from sluicegate.algorithms.leasing import Holding, LeaseAsk, LeaseGrant, LeaseReport, LeaseTerms
 from sluicegate.bounds import LEASE_REPORTS_MAX
 
@@ -147,3 +150,98 @@ def test_a_holder_hears_that_leases_are_wanted() -> None:
     holding, _ = held(10)
     holding.answered(holding.ask(0), grant(0, wanted=True), 0)
     assert holding.wanted
+
+
+def test_what_ended_with_tokens_left_is_reported_once_more() -> None:
+    """While the store still waits for it the rest goes back, provisional tokens too, which do not pass any more."""
+    holding, _ = held(10)
+    first, second = holding.spend(3, 0), holding.spend(2, 0)
+    assert first is not None
+    assert second is not None
+    assert holding.conclude(first, 0)
+    ask = holding.ask(198 * MS)
+    assert ask.reports == (LeaseReport(1, 3, closed=True),)
+    assert not holding.conclude(second, 0)
+    holding.answered(ask, grant(0), 199 * MS)
+    assert holding.count == 0
+    assert holding.used == 3 + 2
+    again, _ = held(10)
+    assert again.ask(202 * MS).reports == ()
+
+
+def test_little_left_is_told_once() -> None:
+    """``low`` is set by whoever takes the token that leaves no more than was said, and not again before it is asked for again."""
+    holding, _ = held(10)
+    holding.warn_below(3, 0)
+    assert [holding.take(1, 0) and holding.low for _ in range(8)] == [False] * 6 + [True] * 2
+    holding.warn_below(0, 0)
+    assert [holding.take(1, 0) for _ in range(3)] == [True, True, False]
+    assert not holding.low
+
+
+def test_a_frozen_holding_spends_nothing_and_lets_pass_what_was_taken() -> None:
+    """What is provisional may be kept; everything else goes back, when nothing is provisional any more."""
+    holding, _ = held(10)
+    spend = holding.spend(4, 0)
+    assert spend is not None
+    holding.freeze()
+    assert not holding.take(1, 0)
+    assert holding.ask(0).reports == (LeaseReport(1, 0),)
+    assert holding.conclude(spend, 0)
+    assert holding.ask(0).reports == (LeaseReport(1, 4, closed=True),)
+
+
+def test_surplus_is_closed_from_the_end() -> None:
+    """Whole leases of which no more than the surplus is left, those that end last first."""
+    holding = Holding(TERMS)
+    for tokens in (10, 5, 3):
+        assert holding.answered(holding.ask(0, want=tokens), grant(tokens), 0) == tokens
+    holding.close_surplus(8)
+    assert holding.left(0) == 10
+    assert [report.closed for report in holding.ask(0).reports] == [False, True, True]
+
+
+def test_what_is_not_confirmed_is_not_spent_and_goes_back() -> None:
+    """A grant that no replica has adds nothing, and the next ask closes it unspent."""
+    holding = Holding(TERMS)
+    ask = holding.ask(0, want=7)
+    assert holding.answered(ask, grant(7)._replace(confirmed=False), 0) == 0
+    assert holding.left(0) == 0
+    assert not holding.take(1, 0)
+    assert holding.ask(0).reports == (LeaseReport(1, 0, closed=True),)
+
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("take"), st.integers(1, 9)),
+        st.tuples(st.just("wait"), st.sampled_from((0, 1, 50 * MS, 150 * MS, 198 * MS))),
+        st.tuples(st.just("grant"), st.integers(1, 20)),
+        st.tuples(st.just("close"), st.integers(0, 1)),
+        st.tuples(st.just("warn"), st.integers(0, 12)),
+    ),
+    max_size=40,
+)
+
+
+@given(steps=_steps)
+def test_take_is_spend_and_conclude_in_one(steps: list[tuple[str, int]]) -> None:
+    """They give the same answers and leave the same, whatever was warned of, and ``low`` is said whenever less is left than was said."""
+    one, other, now_us, low_at = Holding(TERMS), Holding(TERMS), 0, 0
+    for kind, number in steps:
+        if kind == "take":
+            spend = other.spend(number, now_us)
+            passed = spend is not None and other.conclude(spend, now_us)
+            assert one.take(number, now_us) is passed
+            if passed and one.left(now_us) <= low_at and one.left(now_us):
+                assert one.low
+        elif kind == "wait":
+            now_us += number
+        elif kind == "warn":
+            low_at = number
+            one.warn_below(number, now_us)
+        else:
+            for holding in (one, other):
+                ask = holding.ask(now_us, want=number if kind == "grant" else 0, close=kind == "close" and number == 1)
+                holding.answered(ask, grant(number if ask.serial else 0), now_us)
+        assert one.left(now_us) == other.left(now_us)
+        assert one.used == other.used

@@ -120,7 +120,7 @@ class Holding:
             self.low = True
             head.brink = head.granted
         else:
-            head.brink = min(head.granted, head.taken + left - self._mark)
+            head.brink = min(head.granted, head.taken + left - self._mark - (self._mark > 0))
 
     def warn_below(self, tokens: int, now_us: int) -> None:
         """``low`` is False now, and will be True when no more than so many are left; 0: never."""

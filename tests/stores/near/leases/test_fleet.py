@@ -16,7 +16,7 @@ SECOND = 1_000_000
 
 Make = Callable[..., Any]
 
-QUICK = NearSettings(terms=LeaseTerms(ttl_us=200 * MS), horizon_us=60 * MS, exact_below=5)
+QUICK = NearSettings(terms=LeaseTerms(ttl_us=200 * MS), horizon_us=50 * MS, exact_below=5)
 SPECS: dict[str, Spec] = {
     "bucket": TokenBucket(60, 200, SECOND),
     "bucket of an odd rate": TokenBucket(37, 700, 3_000_007),
@@ -100,11 +100,11 @@ SKEWS: dict[str, Callable[[float], Callable[[int, int], float]]] = {
 }
 STEADY: dict[str, tuple[Spec, int]] = {
     "bucket": (TokenBucket(1_000, 1_000, SECOND), 1_000),
-    "bucket that fills fast": (TokenBucket(800, 2_000, SECOND), 2_000),
+    "bucket that fills fast": (TokenBucket(400, 1_000, SECOND), 1_000),
     "small bucket": (TokenBucket(400, 100, SECOND), 100),
     "fixed window": (FixedWindow(1_000, SECOND), 1_000),
     "estimate": (SlidingWindow(1_000, SECOND), 1_000),
-    "strict": (SlidingWindow(1_600, 2 * SECOND, sub_windows=4), 800),
+    "strict": (SlidingWindow(3_200, 4 * SECOND, sub_windows=4), 800),
 }
 
 
