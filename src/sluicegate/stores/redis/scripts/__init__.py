@@ -62,16 +62,18 @@ def _deciding(first: str, states: str, *parts: str) -> tuple[str, ...]:
         "local function general(now, hold_ms, peek)",
         _read(*_GENERAL[:2], states, *_GENERAL[2:], "deciding"),
         "return decide_any\nend",
-        _read("usual", "place", *parts),
+        _read("usual", *parts),
     )
 
 
 def _packed(first: str) -> Scripts:
-    first += "\n" + _read("places", "quick")
-    general = ("place", "call", *_GENERAL[:2], "packed_states", *_GENERAL[2:])
+    quickly = _read("epochs", "quick")
+    at_once = "\n".join((first, quickly, _read("place", "packed_first", "places")))
+    first = "\n".join((first, quickly, _read("place", "places")))
+    general = ("call", *_GENERAL[:2], "packed_states", *_GENERAL[2:])
     return Scripts(
         _script("decide", *_deciding(first, "packed_states", "call", "packed_many")),
-        _script("decide_one", *_deciding(first, "packed_states", "packed_one")),
+        _script("decide_one", *_deciding(at_once, "packed_states", "packed_one")),
         _script("refund", first, _read(*general, "counters", "refund")),
         _script("grant", first, _read(*general, "counters", "grant")),
         _script("lease", first, _read(*general, "lease")),
@@ -82,8 +84,8 @@ def _packed(first: str) -> Scripts:
 _general = ("place", "call", *_GENERAL[:2], "states", *_GENERAL[2:])
 
 PLAIN: Final = Scripts(
-    _script("decide", *_deciding("", "states", "call", "decide")),
-    _script("decide_one", *_deciding("", "states", "decide_one")),
+    _script("decide", *_deciding("", "states", "place", "call", "decide")),
+    _script("decide_one", *_deciding("", "states", "place", "decide_one")),
     _script("refund", _ALONE, _read(*_general, "counters", "refund")),
     _script("grant", _ALONE, _read(*_general, "counters", "grant")),
     _script("lease", _read(*_general, "lease")),

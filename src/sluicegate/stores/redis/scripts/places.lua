@@ -126,16 +126,6 @@ local function shrunk(d, text, p, epoch)
   return packed(d[p + 4], d[p + 2], born, time, count, 2 * mark + given)
 end
 
--- The epoch of now, and the end of the key of its hashes; made once per form and call.
-local function epoch_of(d, p, now)
-  local epoch = d[p + 8]
-  if epoch == 0 then
-    epoch = math.floor(now / (d[p] * 1000000))
-    d[p + 8], d[p + 9] = epoch, string.format('%d:%d', d[p], epoch)
-  end
-  return epoch, d[p + 9]
-end
-
 -- The ends of the keys of hashes around now, by the length of their epochs: of the next, of now, of the one before. Made once per call.
 local tails = {}
 local function tails_of(seconds, now)
