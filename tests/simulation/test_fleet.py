@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 
@@ -107,7 +108,7 @@ def test_a_lowered_limit_binds_in_time(play: Play) -> None:
     lines = fleet.event.lines()
     promised = lines["the most that is promised: told, and a lease's whole time, ms"]
     assert lines["no interval that begins later is above the new limit, ms"] <= promised
-    assert lines["passed per second under the new limit"] <= lines["new global limit, per second"] * 1.15
+    assert lines["passed per second after that, the burst included"] <= lines["new global limit, per second"] * 1.15
     assert lines["tokens above the new limit, counted from the change"] > 0
 
 
@@ -133,3 +134,14 @@ def test_a_fleet_that_is_too_small_for_its_load(costs: Calibration) -> None:
     assert report.masters[0]["busy_percent"] > 85
     assert report.checks["decided without their store, %"] > 1
     assert report.latency_us["those that ask the store"]["max"] <= 8_000 + costs.local_check_us + costs.ask_us
+
+
+def test_an_overloaded_master_costs_no_more_than_shares(costs: Calibration) -> None:
+    """Where a viral client makes its master too late, what passes above its bound is at most what gateways' own shares let pass meanwhile."""
+    slow = dataclasses.replace(costs, exact_check_us=120.0)
+    fleet = Fleet(FleetPlan(gateways=4, rate=5_000, keys=20_000, masters=3, seconds=4.0, scenario=Scenario.VIRAL), slow)
+    fleet.play()
+    assert fleet.viral is not None
+    assert 0 < fleet.viral.sweep.excess <= fleet.viral.share_passed
+    assert sum(master.late for master in fleet.masters) > 0
+    assert sum(one.degraded for one in fleet.bins) > 0

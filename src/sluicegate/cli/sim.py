@@ -10,7 +10,7 @@ import click
 from sluicegate.cli.options import DurationType, config_option, flag, option
 from sluicegate.simulation import FleetPlan, Scenario, load_calibration, shipped_calibration, simulate
 
-__all__ = ["sim"]
+__all__ = ["fleet", "sim"]
 
 _DEFAULT = FleetPlan()
 

@@ -76,6 +76,7 @@ class _Failover(Event):
             "the most that is promised: what was lost and what gateways let pass by themselves": self.lost
             + sum(share.most_admitted(away_us) * fleet.plan.gateways for share in shares),
             "tokens of the global counter above its bound": fleet.floor.sweep.excess,
+            "of the global counter passed by gateways' own shares": fleet.floor.share_passed,
             "checks decided without the store": round(
                 fleet.clients.counts.degraded + fleet.clients.counts.degraded_refused + fleet.tail_degraded
             ),
@@ -108,6 +109,7 @@ class _Viral(Event):
             "answered with no charge sent, in the last third, %": 100 * (1 - _late_sent(fleet)),
             "calls of the busiest master / mean, in the last third": max(calls) / mean if mean else 0.0,
             "tokens of the viral counter above its bound": viral.sweep.excess,
+            "passed by gateways' own shares, while its master was too late to be asked": viral.share_passed,
         }
 
 
@@ -161,7 +163,7 @@ class _Rule(Event):
             "the most that is promised: told, and a lease's whole time, ms": (max(self._told) - self.due_us + hold_us)
             / US_PER_MS,
             "tokens above the new limit, counted from the change": _excess(self.spec, history, self.due_us),
-            "passed per second under the new limit": passed * US_PER_S / (end_us - binds_us)
+            "passed per second after that, the burst included": passed * US_PER_S / (end_us - binds_us)
             if end_us > binds_us
             else 0,
         }

@@ -146,10 +146,12 @@ class Fleet:
         sent = counts.asked - asked + self._alone(start_us, tail, others, delays)
         degraded_tail = tail - (sent - (counts.asked - asked))
         items = self.shared.items
+        viral_degraded = self.viral.degraded if self.viral else 0
         viral_sent = self._gateways(tick, start_us, passed / plan.gateways, delays)
         into.checks += counts.checks - checks + tail + self._viral_checks
         into.sent += sent + viral_sent + self.shared.items - items
         into.degraded += counts.degraded + counts.degraded_refused - degraded + degraded_tail
+        into.degraded += (self.viral.degraded if self.viral else 0) - viral_degraded
         watched = self.viral or self.floor
         for counter in self.counters:
             settled = counter.settle(start_us)

@@ -92,10 +92,22 @@ class FleetReport:
             "offered_per_s",
             "passed_per_s",
             "passed_by_lease_percent",
+            "no_charge_percent",
             "over_admitted",
             "under_admitted_percent",
         )
-        rows = [["Shared counters", "limit/s", "offered/s", "passed/s", "by lease %", "above bound", "below limit %"]]
+        rows = [
+            [
+                "Shared counters",
+                "limit/s",
+                "offered/s",
+                "passed/s",
+                "by lease %",
+                "no charge sent %",
+                "above bound",
+                "below limit %",
+            ]
+        ]
         rows += [[one["name"], *[_number(one[name]) for name in names]] for one in self.counters]
         return _columns(rows)
 
@@ -223,6 +235,7 @@ def _counter(one: SharedCounter, plan: FleetPlan) -> dict[str, Any]:
         "offered_per_s": offered,
         "passed_per_s": passed,
         "passed_by_lease_percent": 100 * one.leased_passed / (one.leased_passed + one.asked_passed or 1),
+        "no_charge_percent": 100 * (1 - (one.asked + one.lease_asks) / one.offered) if one.offered else 0.0,
         "over_admitted": one.sweep.excess,
         "under_admitted_percent": max(0.0, 100 * (due - passed) / due) if due else 0.0,
     }

@@ -55,6 +55,7 @@ class SharedCounter:
         """Count, and compare intervals, from now on. ``local``: refused in the gateway; ``asked``: decided by the store; ``leased``: passed by tokens held."""
         self.sweep = Sweep(self.spec)
         self.offered = self.leased_passed = self.local = self.asked = self.asked_passed = self.degraded = 0
+        self.lease_asks = self.share_passed = 0
 
     def watch(self) -> None:
         """Keep the history from now on."""
@@ -69,6 +70,7 @@ class SharedCounter:
 
     def turn(self, turn: Turn, counter: Counter, at_us: int) -> LeaseGrant:
         """One holder's step. ``counter`` may have other numbers than those in force: then they are in force from now on."""
+        self.lease_asks += 1
         now_us = self._now(at_us)
         spec = counter.spec
         if spec != self.leased.spec:
@@ -98,6 +100,7 @@ class SharedCounter:
         if delay_us < 0.0:
             passed = self._by_share(gateway.number, offer.exact, int(time_us), gateways)
             self.degraded += offer.exact
+            self.share_passed += passed
             heapq.heappush(pending, (int(time_us), passed))
             return
         passed = self.exact(offer.exact, int(time_us + delay_us))
