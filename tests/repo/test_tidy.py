@@ -17,6 +17,13 @@ FILE_LINES_MAX = 500
 
 # Tests that talk to real processes and sockets may wait in real time; the others move a ManualClock.
 WAITING_TESTS = {"app", "cli", "doors", "examples", "faults", "gateway", "integrations", "plugins", "replay"}
+WAITING_FILES = {
+    "tests/stores/near/leases/test_keeper.py",
+    "tests/stores/near/leases/test_real.py",
+    "tests/stores/near/refused.py",
+    "tests/stores/near/test_fleet.py",
+    "tests/stores/regional/test_three_regions.py",
+}
 
 
 def imported_names(tree: ast.AST) -> set[str]:
