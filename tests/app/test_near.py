@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.algorithms import TokenBucket
@@ -223,3 +224,34 @@ def test_each_worker_holds_for_itself(start: Start, file: Path, url: str, watche
     assert server.stop(timeout_s=30) == 0
     assert watcher.level() == LIMIT - allowed
     assert watcher.out() == 0
+
+
+def test_a_right_that_leases_lack_is_told(
+    start: Start, file: Path, start_redis: Callable[..., Any], free_port: Callable[[], int]
+) -> None:
+    """Where the store's user may not read what leases need, every check is decided by the store, and log and metrics say so until it may."""
+    port = free_port()
+    start_redis("--port", str(port), "--user", "limits", "on", ">pass", "~*", "&*", "+@all", "-info")
+    server = served(start, file, f"redis://limits:pass@127.0.0.1:{port}?timeout_ms=5000")
+
+    def asked_until(said: Callable[[], bool]) -> None:
+        ends = time.monotonic() + 30
+        while not said():
+            assert time.monotonic() < ends
+            assert ask(server, 10) == 10
+
+    def logged(event: str) -> list[dict[str, Any]]:
+        return [one for one in server.events() if one["event"] == event]
+
+    asked_until(lambda: bool(logged("leases_failing")))
+    (told,) = logged("leases_failing")
+    assert "can't run this command" in told["error"]
+    assert "pass" not in server.err.read_text()
+    found = metrics(server)
+    assert (found["lease_failing", ""], found["near_requests_total", "lease"]) == (1, 0)
+    with contextlib.closing(redis.Redis(port=port)) as client:
+        client.execute_command("ACL", "SETUSER", "limits", "+info")
+    asked_until(lambda: metrics(server)["near_requests_total", "lease"] > 0)
+    until(lambda: len(logged("leases_answer")) == 1)
+    assert metrics(server)["lease_failing", ""] == 0
+    assert server.stop() == 0

@@ -33,7 +33,9 @@ def region_metrics(store: RegionalStore) -> Iterator[Metric]:
         for key, share in status.counters.items():
             family.add_metric([status.region, key], getattr(share, name))
         yield family
-    text = "Seconds since another region's store, or this one's, could not be reached to move parts; absent while it can"
+    text = (
+        "Seconds since another region's store, or this one's, could not be reached to move parts; absent while it can"
+    )
     away = GaugeMetricFamily("sluicegate_region_unreachable_seconds", text, labels=["region"])
     for name, away_us in status.unreachable_us.items():
         away.add_metric([name], away_us / US_PER_S)

@@ -26,6 +26,9 @@ _BEAT_S: Final = 1.0
 _LOOK_S: Final = 1.0
 """Seconds that such a look may take."""
 
+_LOOKS: Final = 2
+"""Looks in a row that must find leases failing before it is told: an exchange that was late once is no news."""
+
 
 class StoreWatch:
     """``address``: where the store is, without its secrets. A store inside the process is always well."""
@@ -39,6 +42,8 @@ class StoreWatch:
         self._failing = False
         """The last look found that calls fail although no server is down."""
         self._told_failing = False
+        self._leases_failing = 0
+        """Looks in a row that found that the exchanges of leases fail."""
 
     async def warm(self) -> None:
         """Connect and make ready, within a second, so that the first request need not."""
@@ -107,6 +112,8 @@ class StoreWatch:
             logs.event(logging.INFO, "store_up", server=address)
         self._down = down
         self._look_at_calls(self._limiter.failing_error if not down else None)
+        near = self._limiter.near
+        self._look_at_leases(None if near is None or down else near.failure)
 
     def _look_at_calls(self, error: str | None) -> None:
         """Log that servers answer and decide nothing all the same: another key secret, a right that is missing."""
@@ -118,6 +125,17 @@ class StoreWatch:
             logs.event(logging.INFO, "store_answers", store=self.address)
             self._told_failing = False
         self._failing = error is not None
+
+    def _look_at_leases(self, error: str | None) -> None:
+        """Log that the store decides and grants no leases: a right that is missing."""
+        if error is not None:
+            self._leases_failing += 1
+            if self._leases_failing == _LOOKS:
+                logs.event(logging.WARNING, "leases_failing", store=self.address, error=error)
+        else:
+            if self._leases_failing >= _LOOKS:
+                logs.event(logging.INFO, "leases_answer", store=self.address)
+            self._leases_failing = 0
 
     def _time(self, since_us: int) -> str:
         """The wall time of a monotonic one, to the second."""

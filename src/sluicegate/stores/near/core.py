@@ -127,6 +127,12 @@ class NearCore(Locked):
         """Whether the last exchange about leases or hot counters has failed."""
         return self._keeper.error is not None
 
+    @property
+    def failure(self) -> str | None:
+        """Why it has, None where it has not."""
+        error = self._keeper.error
+        return None if error is None else str(error)
+
     def poke(self) -> None:
         """Have the keeper look at the leases now."""
         if self._keep:
