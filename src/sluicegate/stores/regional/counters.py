@@ -7,7 +7,7 @@ from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import beside_prefix
 from sluicegate.stores.regional.units import part_of
 
-__all__ = ["Moving"]
+__all__ = ["Moving", "standing"]
 
 _MEMO_MAX = 64
 _WORD = "region"

@@ -13,12 +13,12 @@ from sluicegate.stores.regional.counters import Moving, standing
 from sluicegate.stores.regional.plan import EACH, Plan
 from sluicegate.stores.regional.units import part_of
 
-__all__ = ["Parts", "Watched", "is_shared"]
+__all__ = ["Parts", "Watched"]
 
 _ENDPOINT = "endpoint:"
 
 
-def is_shared(subject: str) -> bool:
+def _is_shared(subject: str) -> bool:
     """Whether a counter is one that all clients share: it has no dimension, or the endpoint alone."""
     return subject == EVERYBODY or (subject.startswith(_ENDPOINT) and "|" not in subject)
 
@@ -51,7 +51,7 @@ class Parts:
 
     def of(self, counter: Counter, subject: str) -> tuple[Counter, Watched | None]:
         """The counter that stands for this one here, and where its use is counted if its parts move."""
-        if subject[0] not in "*e" or not is_shared(subject):
+        if subject[0] not in "*e" or not _is_shared(subject):
             return self._of_client(counter), None
         found = self._shared.get((id(counter), subject))
         if found is None:

@@ -20,7 +20,7 @@ from sluicegate.errors import ConfigurationError
 from sluicegate.stores.base import Counter
 from sluicegate.stores.regional.units import apportioned, first_of, part_of, tokens_of
 
-__all__ = ["EACH", "SHARE", "Plan", "check_weights"]
+__all__ = ["EACH", "SHARE", "Plan"]
 
 _NAME = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{REGION_NAME_CHARS_MAX - 1}}}")
 
@@ -51,9 +51,9 @@ class Plan:
     _kept: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_weights("regions", self.weights)
+        _check_weights("regions", self.weights)
         if self.before is not None:
-            check_weights("regions_before", self.before)
+            _check_weights("regions_before", self.before)
         if not 0 <= self.borrow_max <= 1:
             raise ConfigurationError(f"borrow_max: want 0 to 1, got {self.borrow_max}")
         if not 1 <= self.version <= REGION_VERSION_MAX:
@@ -96,7 +96,7 @@ class Plan:
         return tokens_of(kept, spec.capacity) > 0 and part_of(spec, kept).algorithm == spec.algorithm
 
 
-def check_weights(field_name: str, weights: Mapping[str, int]) -> None:
+def _check_weights(field_name: str, weights: Mapping[str, int]) -> None:
     """ConfigurationError where this is no table of weights."""
     if not 1 <= len(weights) <= REGIONS_MAX:
         raise ConfigurationError(f"{field_name}: want 1 to {REGIONS_MAX} regions, got {len(weights)}")

@@ -126,10 +126,10 @@ def begun(plan: Plan, region: str, life: str, epoch: str, old: Record | None) ->
         turn = old.turn + 1
         if old.life == life:
             held |= old.held & plan.own(region)
-    return settled(plan, region, Record(plan.mark, life, epoch, held, turn))
+    return _settled(plan, region, Record(plan.mark, life, epoch, held, turn))
 
 
-def settled(plan: Plan, region: str, record: Record) -> Record:
+def _settled(plan: Plan, region: str, record: Record) -> Record:
     """With all own units that nobody else has, once it knows that of every partner."""
     links = record.links
     if all(name == region or (name in links and links[name].knows) for name in plan.partners):
@@ -147,7 +147,7 @@ def fenced(plan: Plan, me: str, record: Record, other: str, epoch: str) -> Recor
     if link is not None and link.epoch == epoch:
         return None
     fresh = Link(epoch, knows=link is not None)
-    return settled(plan, me, record.with_link(other, fresh, record.held))
+    return _settled(plan, me, record.with_link(other, fresh, record.held))
 
 
 def heard(plan: Plan, me: str, record: Record, other: str, theirs: Record) -> Record | None:
@@ -156,7 +156,7 @@ def heard(plan: Plan, me: str, record: Record, other: str, theirs: Record) -> Re
     if link is None or link.knows or link.epoch != theirs.epoch or back is None or back.epoch != record.epoch:
         return None
     known = replace(link, knows=True, lent=theirs.held & plan.own(me))
-    return settled(plan, me, record.with_link(other, known, record.held))
+    return _settled(plan, me, record.with_link(other, known, record.held))
 
 
 def claimed(plan: Plan, me: str, record: Record, taker: str, theirs: Record, *, owed: int, spare: int) -> Record | None:

@@ -19,7 +19,7 @@ ALL = (1 << REGION_UNITS) - 1
 """The set of all units."""
 
 
-def runs(mask: int) -> Iterator[tuple[int, int]]:
+def _runs(mask: int) -> Iterator[tuple[int, int]]:
     """The ranges (first, end) of a set, in order."""
     at = 0
     while mask:
@@ -34,7 +34,7 @@ def runs(mask: int) -> Iterator[tuple[int, int]]:
 
 def ranges_of(mask: int) -> list[int]:
     """The set as first and end of each of its ranges, in order."""
-    return [edge for run in runs(mask) for edge in run]
+    return [edge for run in _runs(mask) for edge in run]
 
 
 def mask_of(ranges: Sequence[int]) -> int:
@@ -51,7 +51,7 @@ def mask_of(ranges: Sequence[int]) -> int:
 def first_of(mask: int, count: int) -> int:
     """The first ``count`` units of a set, or all where it has fewer."""
     found = 0
-    for first, end in runs(mask):
+    for first, end in _runs(mask):
         if count <= 0:
             break
         end = min(end, first + count)
@@ -81,7 +81,7 @@ def tokens_of(mask: int, capacity: int) -> int:
     def below(edge: int) -> int:
         return (2 * capacity * edge + REGION_UNITS - 1) // (2 * REGION_UNITS)
 
-    return sum(below(end) - below(first) for first, end in runs(mask))
+    return sum(below(end) - below(first) for first, end in _runs(mask))
 
 
 def part_of(spec: Spec, mask: int) -> Spec:
