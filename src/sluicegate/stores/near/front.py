@@ -91,7 +91,7 @@ class Front:
         stats: NearStats,
         wall_us: Callable[[], int],
         poke: Callable[[], None],
-        saw: Callable[[Charge, str], None] | None = None,
+        saw: Callable[[Charge, str, int], None] | None = None,
     ) -> None:
         self.leases = leases
         self.denials = denials
@@ -189,7 +189,7 @@ class Front:
         if rest:
             stats.asked += 1
             if self.saw is not None:
-                self._tell(rest)
+                self._tell(rest, now_us)
             asking = Asking(request, rest if spent or known else request, places, now_us, denials.epoch)
             asking.known, asking.spent, asking.short = known, spent, short
             return asking
@@ -224,8 +224,8 @@ class Front:
             if verdict is not None:
                 return self._refusal(request, (verdict,), admitted=counter[3])
         self.stats.asked += 1
-        if self.saw is not None:
-            self._tell(request)
+        if self.saw is not None and counter[6] is not _EXACT:
+            self.saw(charge, counter[2] + subject, now_us)
         asking = Asking(request, request, (0,), now_us, self.denials.epoch)
         if leased is not None:
             asking.short = {0: leased}
@@ -241,7 +241,7 @@ class Front:
             wait_us = self.denials.refuses(key, counter[1], cost, now_us)
             if wait_us is not None and self.saw is not None and counter[6] is not _EXACT:
                 # However often it is refused here, each token that comes back is a call: leases need fewer.
-                self.saw(charge, key)
+                self.saw(charge, key, now_us)
         else:
             return None
         return None if wait_us is None else denied(wait_us)
@@ -255,13 +255,13 @@ class Front:
             self.stats.denied += 1
         return ToldAnswer(admitted, self._wall_us(), request, verdicts)
 
-    def _tell(self, charges: Sequence[Charge]) -> None:
+    def _tell(self, charges: Sequence[Charge], now_us: int) -> None:
         saw = self.saw
         assert saw is not None
         for charge in charges:
             counter = charge[0]
             if counter[6] is not _EXACT:
-                saw(charge, counter[2] + charge[1])
+                saw(charge, counter[2] + charge[1], now_us)
 
     # ------------------------------------------------------------------ when the store has answered
 

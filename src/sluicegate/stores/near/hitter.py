@@ -73,7 +73,7 @@ def make_hitter(
                 stats.denied += 1
                 if leasable and front.saw is not None:
                     with store._lock:
-                        front.saw((counter, key[len(counter.prefix) :], 1), key)
+                        front.saw((counter, key[len(counter.prefix) :], 1), key, now())
                 refused()
                 return False
         allowed = otherwise(name, cost)

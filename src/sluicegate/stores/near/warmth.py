@@ -39,11 +39,10 @@ class Warmth:
         """Counters that are hot now."""
         return len(self._promoted)
 
-    def saw(self, charge: Charge, key: str) -> None:
+    def saw(self, charge: Charge, key: str, now_us: int) -> None:
         """The store is asked about a charge of a counter that could be decided otherwise once it is hot."""
         heat = self._heat
         heat.saw(key)
-        now_us = self._now_us()
         if now_us >= heat.due_us:
             self._step(now_us)
         if key in heat and key not in self._promoted:
