@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from sluicegate.algorithms.leasing import LeaseTerms
 from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.feed.settings import FeedSettings
+from sluicegate.app.regions import RegionSettings
 from sluicegate.app.settings import Settings
 from sluicegate.app.tls import TlsFiles
 from sluicegate.app.workers.messages import (
@@ -29,6 +31,7 @@ from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listen import Address
 from sluicegate.errors import InternalError
 from sluicegate.stores.near.settings import NearSettings
+from sluicegate.stores.regional.plan import Plan
 
 SETTINGS = Settings(
     rules=Path("/etc/rüles.yaml"),
@@ -36,6 +39,7 @@ SETTINGS = Settings(
     workers=4,
     nodes=9,
     near=NearSettings(terms=LeaseTerms(ttl_us=40_000), horizon_us=10_000, denials_max=3),
+    regions=RegionSettings("eu", Plan({"eu": 2, "us": 1}, Fraction(1, 3)), {"us": "redis://us"}),
     data=Path("elsewhere"),
     gateway=Address("::1", 8080),
     api=Address(path="/run/api.sock"),

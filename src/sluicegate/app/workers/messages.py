@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -89,14 +90,14 @@ FromWorker: TypeAlias = Ready | ControlReady | Failed
 
 
 def _encode_other(value: Any) -> str:
-    if isinstance(value, Path):
+    if isinstance(value, Path | Fraction):
         return str(value)
     raise InternalError(f"a message to a worker holds a {type(value).__name__}, which has no form in JSON")
 
 
 def _decode_other(kind: type, value: Any) -> Any:
-    if kind is Path:
-        return Path(value)
+    if kind is Path or kind is Fraction:
+        return kind(value)
     raise InternalError(f"a message to a worker has a field of the kind {kind!r}, which has no form in JSON")
 
 
