@@ -63,7 +63,8 @@ async def test_two_nodes_share_one_budget(node: Node, url: str, document: object
     for each in nodes:
         assert each.limiter.stats.degraded == 0
         stats = each.limiter.store.stats
-        assert stats.batched >= 150
+        # The rest were refused here, because the store had said for how long it refuses.
+        assert stats.batched + each.limiter.near.stats.denied >= 150
         assert stats.batches < stats.batched, "some ride together"
 
 
