@@ -20,9 +20,11 @@ from sluicegate.stores.keys import (
     PartMemo,
     PlainSubjects,
     SubjectDigests,
+    beside_prefix,
     counter_key,
     counter_prefix,
     escape,
+    part_subject,
     redis_frame,
     subject_of,
     tag_of,
@@ -255,3 +257,30 @@ def test_part_memo_is_bounded() -> None:
     before = len(memo)
     assert memo["x" * 1_000] is not None
     assert len(memo) == before
+
+
+@given(CLIENT_PARTS, CLIENT_PARTS, st.integers(0, 99), st.integers(0, 99))
+@example([("user", "u")], [("user", "u#3")], 3, 3)
+@example([("user", "")], [("user", "#3")], 3, 3)
+@example([("user", "u:3")], [("user", "u")], 3, 0)
+def test_a_part_is_called_like_nobody(
+    one: list[tuple[str, str]], other: list[tuple[str, str]], number: int, other_number: int
+) -> None:
+    """No client has the subject of a part of another, parts of different counters or numbers differ, and each is a hash tag of its own."""
+    subject, other_subject = subject_of(one), subject_of(other)
+    part = part_subject(subject, number)
+    assert part != other_subject
+    assert tag_of(part) != tag_of(subject)
+    assert (part == part_subject(other_subject, other_number)) is ((subject, number) == (other_subject, other_number))
+    assert (tag_of(part) == tag_of(part_subject(subject, other_number))) is (number == other_number)
+
+
+def test_counters_beside_others_serve_one_alone() -> None:
+    """What serves a counter has a key that says which: of another algorithm, window or generation it is another one, and no generation is called so."""
+    prefixes = [
+        counter_prefix("n", "r", *more) for more in (("a", "1", 0), ("a", "1", 1), ("a", "2", 0), ("b", "1", 0))
+    ]
+    made = {beside_prefix(prefix, "w", "9", word) for prefix in prefixes for word in ("gate", "claim")}
+    assert len(made) == 8
+    assert "n:r:w:9:gate.a.1.0:" in made
+    assert all(prefix.split(":")[4].partition(".")[0].isalpha() for prefix in made)
