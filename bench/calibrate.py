@@ -24,7 +24,7 @@ from pathlib import Path
 
 import hiredis
 import uvloop
-from _report import table
+from _report import Figure, tell
 from _servers import cores, redis_server
 from lease_script import Holders
 from redis_script import BATCH, MINUTE_US, Bench, Words, counter_of
@@ -218,7 +218,7 @@ def main() -> None:
         name: round(value, 3) if isinstance(value, float) else value
         for name, value in ((name, getattr(found, name)) for name in found.__slots__)
     }
-    print(table([("cost", "µs"), *[(name, str(value)) for name, value in numbers.items()]]))
+    tell([Figure(name, value, "µs", value, value) for name, value in numbers.items() if isinstance(value, float)])
     text = json.dumps(numbers, indent=2) + "\n"
     if out is None:
         print(text)
