@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.app.build import Application, build
 from sluicegate.app.feed.settings import FeedSettings
+from sluicegate.app.regions import RegionSettings
 from sluicegate.app.settings import Settings
 from sluicegate.app.tls import TlsFiles
 from sluicegate.app.workers.fleet import fleet_exposition
@@ -25,6 +26,7 @@ from sluicegate.control.service import RulesService
 from sluicegate.doors.listen import Address
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.feed import ListEntry, SubjectEntry
+from sluicegate.stores.regional.plan import Plan
 
 LOOPBACK = Address("127.0.0.1", 0)
 LOGIN = Facts(method="POST", path="/login", ip="203.0.113.9")
@@ -57,6 +59,17 @@ async def shared(rules: Path, authority: Authority) -> AsyncIterator[Application
     await application.close()
 
 
+@pytest.fixture
+async def regional(rules: Path) -> AsyncIterator[Application]:
+    """One in a region, whose stores are absent."""
+    store = "redis://127.0.0.1:9"
+    regions = RegionSettings("eu", Plan({"eu": 1, "us": 1}), {"us": store})
+    settings = Settings(rules=rules, api=LOOPBACK, store=store, regions=regions)
+    application = build(settings, rules, SystemClock())
+    yield application
+    await application.close()
+
+
 def samples(application: Application) -> Iterator[tuple[str, dict[str, str], float]]:
     """Every value of a scrape: name, labels, value."""
     content_type, text = application.metrics.exposition()
@@ -83,7 +96,7 @@ async def of_service(tmp_path: Path) -> AsyncIterator[bytes]:
 
 
 async def test_documented_and_exported_are_the_same(
-    application: Application, shared: Application, of_service: bytes
+    application: Application, shared: Application, regional: Application, of_service: bytes
 ) -> None:
     """Each metric of the program is in docs/metrics.md with its labels, and the page names no other."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
@@ -97,7 +110,8 @@ async def test_documented_and_exported_are_the_same(
     assert shared.feed is not None
     shared.feed.node.standing.reached()
     families: set[str] = set()
-    for text in (application.metrics.exposition()[1], shared.metrics.exposition()[1], workers, of_service):
+    scraped = [one.metrics.exposition()[1] for one in (application, shared, regional)]
+    for text in (*scraped, workers, of_service):
         found = re.findall(r"^# TYPE (sluicegate_\w+)", text.decode(), re.MULTILINE)
         assert len(set(found)) == len(found), "no name stands for two metrics"
         families |= set(found)

@@ -21,6 +21,14 @@ class _Stats(Protocol):
 
 
 @runtime_checkable
+class _Hearing(Protocol):
+    """A store by which processes tell each other what may pass again."""
+
+    @property
+    def news_failing(self) -> bool: ...
+
+
+@runtime_checkable
 class _Counting(Protocol):
     """A store that counts what it does."""
 
@@ -84,6 +92,9 @@ def store_metrics(limiter: Limiter) -> Iterator[Metric]:
         for name, value in store.stats.as_dict().items():
             metric, text = STATS[name]
             yield _one(CounterMetricFamily, f"store_{metric}", text, value)
+    if isinstance(store, _Hearing):
+        text = "1 while news of other processes are wanted and the connection for them is not there"
+        yield _one(GaugeMetricFamily, "store_news_failing", text, int(store.news_failing))
     if isinstance(store, FleetStore):
         yield from _fleet(store)
     if isinstance(store, RegionalStore):

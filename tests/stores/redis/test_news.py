@@ -352,6 +352,7 @@ def test_news_that_are_forbidden(server, listen: Listen, caplog: pytest.LogCaptu
             until(lambda: store.stats.news_failed >= 2, "nothing was told")
         assert store.decide_one(ONE).admitted
         assert not heard.is_set()
+        assert store.news_failing
         assert [record.name for record in caplog.records if "+publish +subscribe &rl1:*" in record.getMessage()] == [
             "sluicegate.store"
         ]

@@ -195,6 +195,12 @@ class News(Locked):
         self.tick()
         return end
 
+    @property
+    def deaf(self) -> bool:
+        """Somebody wants to hear, and there is no connection to hear by."""
+        listener = self._listener
+        return bool(self._heard) and (listener is None or not listener.connected)
+
     def tick(self) -> None:
         """Called about once a second while the store is used: listen where somebody wants to hear and nobody listens, as after a fork."""
         if self._listener is not None or not self._heard:

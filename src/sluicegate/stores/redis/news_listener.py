@@ -93,6 +93,11 @@ class Listener:
         except OSError as error:
             self._problem = error
 
+    @property
+    def connected(self) -> bool:
+        """Whether the connection is there."""
+        return self._link is not None
+
     def abandon(self) -> None:
         """Close what is open; nothing is sent."""
         link, self._link = self._link, None

@@ -218,6 +218,11 @@ class RedisStore:
         """Hear what is told. See ``NewsStore.subscribe``."""
         return self._core.news.subscribe(heard)
 
+    @property
+    def news_failing(self) -> bool:
+        """Whether news are wanted and the connection for them is not there."""
+        return self._core.news.deaf
+
     @contextlib.contextmanager
     def _told(self, counters: Sequence[Receipt | Charge | tuple[Counter, str]]) -> Iterator[None]:
         """Tell that these are given something back, also where it is not known whether they were."""
