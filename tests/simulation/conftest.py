@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from sluicegate.simulation import Calibration, FleetPlan, shipped_calibration
+from sluicegate.simulation import Calibration, FleetPlan
 from sluicegate.simulation.fleet import Fleet
 
 Play = Callable[..., Fleet]
@@ -16,19 +16,11 @@ Play = Callable[..., Fleet]
 @pytest.fixture(scope="session")
 def costs() -> Calibration:
     """Costs that do not change with a new measurement."""
+    texts = ("a machine", "2026-01-01", "a server", "a Python")
     return Calibration(
-        machine="a machine",
-        date="2026-01-01",
-        server="a server",
-        python="a Python",
-        local_check_us=10.0,
-        ask_us=20.0,
-        exact_call_us=12.0,
-        exact_check_us=3.0,
-        lease_call_us=25.0,
-        lease_item_us=13.0,
-        rtt_us=80.0,
-    )
+        *texts, local_check_us=10.0, ask_us=20.0, exact_call_us=12.0, exact_check_us=3.0, lease_call_us=25.0,
+        lease_item_us=13.0, rtt_us=80.0,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -43,9 +35,3 @@ def play(costs: Calibration) -> Play:
         return fleet
 
     return played
-
-
-@pytest.fixture(scope="session")
-def shipped() -> Calibration:
-    """The costs that come with the package."""
-    return shipped_calibration()

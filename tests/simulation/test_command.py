@@ -43,7 +43,7 @@ def test_the_page_shows_what_it_prints(capsys: pytest.CaptureFixture[str]) -> No
     )
     assert found is not None
     assert run_command(shlex.split(found[1])) == 0
-    assert capsys.readouterr().out == found[2]
+    assert capsys.readouterr().out == found[2], "the page is old: scripts/simulation_page writes it anew"
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

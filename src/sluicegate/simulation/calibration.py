@@ -11,6 +11,7 @@ from typing import Any
 
 from sluicegate.bounds import SIM_CALIBRATION_BYTES_MAX, SIM_COST_US_MAX
 from sluicegate.errors import ConfigurationError
+from sluicegate.rules.identity.files import read_file
 
 __all__ = ["Calibration", "load_calibration", "shipped_calibration"]
 
@@ -48,13 +49,7 @@ def shipped_calibration() -> Calibration:
 
 def load_calibration(path: Path) -> Calibration:
     """From a file of ``bench/calibrate.py``. ConfigurationError names the file and the field that is wrong."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(SIM_CALIBRATION_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    if len(raw) > SIM_CALIBRATION_BYTES_MAX:
-        raise ConfigurationError(f"{path} is larger than {SIM_CALIBRATION_BYTES_MAX} bytes")
+    raw = read_file(path, SIM_CALIBRATION_BYTES_MAX)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:

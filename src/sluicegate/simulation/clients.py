@@ -153,10 +153,8 @@ class Clients:
         if client.over:
             client.state = spec.capacity * spec.period_us - draw.randrange(spec.period_us)
             wait_us = spec.period_us // spec.tokens
-            while factor < spec.capacity and self.rechecks.spread_us and client.rate * wait_us * factor > 1.0:
-                factor = self.rechecks.factor(spec, factor, 1)
-                if factor == self.rechecks.factor(spec, factor, 1):
-                    break
+            while client.rate * wait_us * factor > 1.0 and (longer := self.rechecks.factor(spec, factor, 1)) > factor:
+                factor = longer
             hold_us = self.rechecks.hold_us(wait_us, factor, draw)
         for gateway in range(self.gateways) if homes > 1 else (draw.randrange(self.gateways),):
             ends_us = draw.random() * hold_us
