@@ -174,7 +174,12 @@ class Limit:
             limiter = found[1]
         else:
             limiter = Limiter.from_rules(
-                rules, base.store, base.clock, namespace=base._namespace + _NAMESPACE, known=base.known
+                rules,
+                base.store,
+                base.clock,
+                namespace=base._namespace + _NAMESPACE,
+                known=base.known,
+                near=None if base.near is None else base.near.settings,
             )
             tell_outages(base, limiter)
         known[name] = (served, limiter)
