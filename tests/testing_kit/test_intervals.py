@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.testing.intervals import Excess, busiest, elapsed, segments, worst_excess
+from sluicegate.testing.intervals import Excess, busiest, elapsed, segments, worst_excess, worst_span_excess
 
 HISTORIES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=12).map(
     lambda hits: sorted(hits, key=lambda hit: hit[0])
@@ -29,6 +29,43 @@ def test_agrees_with_the_definition(hits: list[tuple[int, int]], burst: int, rat
     if found is not None:
         assert found.admitted == held(hits, found.start_us, found.end_us)
         assert found.admitted - found.allowed == max(excesses)
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 12), st.integers(0, 4)), max_size=14).map(
+    lambda found: [(start, start + length, cost) for start, length, cost in found]
+)
+
+
+@given(SPANS, st.integers(0, 10), st.integers(0, 3), st.integers(1, 5))
+def test_spans_agree_with_the_definition(spans: list[tuple[int, int, int]], burst: int, rate: int, block: int) -> None:
+    """Of spans those count that lie wholly in an interval, and every interval is looked at, however many are passed over together."""
+
+    def bound(length_us: int) -> int:
+        return burst + rate * length_us // 4
+
+    def within(start: int, end: int) -> int:
+        return sum(cost for first, last, cost in spans if start <= first and last < end)
+
+    excesses = [within(start, end) - bound(end - start) for start in range(34) for end in range(start + 1, 35)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sluicegate.testing.intervals._BLOCK", block)
+        found = worst_span_excess(spans, bound)
+    assert (found is not None) == (max(excesses) > 0)
+    if found is not None:
+        assert found.admitted == within(found.start_us, found.end_us)
+        assert found.admitted - found.allowed == max(excesses)
+
+
+@given(HISTORIES, st.integers(0, 10), st.integers(0, 3))
+def test_spans_of_no_length_are_hits(hits: list[tuple[int, int]], burst: int, rate: int) -> None:
+    """Where each admission's time is known, both checkers find the same."""
+
+    def bound(length_us: int) -> int:
+        return burst + rate * length_us // 4
+
+    one, other = worst_excess(hits, bound), worst_span_excess([(at, at, cost) for at, cost in hits], bound)
+    assert (one is None) == (other is None)
+    assert one is None or other is None or one.admitted - one.allowed == other.admitted - other.allowed
 
 
 @given(HISTORIES, st.integers(1, 40))

@@ -10,18 +10,29 @@ admissions is seen only through them.
 Clocks that go back. A time that occurs twice is two moments. ``elapsed`` gives histories a time that never goes back
 by letting nothing pass while the clock does, which is how buckets, logs and strict windows count; ``segments`` cuts a
 history where the clock went back, for algorithms whose windows are tied to the clock's own edges.
+
+Times that are known only within bounds, as where real processes note when they asked and when they had their answer, make
+spans instead of hits. ``worst_span_excess`` counts in an interval what was certainly admitted within it, so what it reports is an excess
+at whatever moment of its span each admission was made.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Excess", "Hit", "busiest", "elapsed", "segments", "worst_excess"]
+__all__ = ["Excess", "Hit", "Span", "busiest", "elapsed", "segments", "worst_excess", "worst_span_excess"]
 
 Hit: TypeAlias = tuple[int, int]
 """(time in microseconds, cost)."""
+
+Span: TypeAlias = tuple[int, int, int]
+"""(earliest and latest time in microseconds, cost): it was admitted somewhere between the two, both included."""
+
+_BLOCK = 64
+"""So many ends of spans are looked at together; only where their sum might be too much, one by one."""
 
 
 class Excess(NamedTuple):
@@ -53,6 +64,46 @@ def worst_excess(hits: Iterable[Hit], bound: Callable[[int], int]) -> Excess | N
             if sums[last + 1] - before - most > excess:
                 excess = sums[last + 1] - before - most
                 worst = Excess(start_us, start_us + length_us, sums[last + 1] - before, most)
+    return worst
+
+
+def worst_span_excess(spans: Iterable[Span], bound: Callable[[int], int]) -> Excess | None:
+    """The interval that exceeds ``bound`` by most, counting the spans that lie wholly within it; None where none does.
+
+    Every interval is looked at, in any order of the spans. Many together are passed over where all that ends in them
+    is within the bound of the shortest.
+    """
+    by_start = sorted([span for span in spans if span[2]])
+    by_end = sorted(by_start, key=lambda span: span[1])
+    ends = [end_us for _, end_us, _ in by_end]
+    # What has ended at each of them, and at none.
+    sums = [0, *accumulate([cost for _, _, cost in by_end])]
+    worst: Excess | None = None
+    excess = 0
+    began, across = 0, list[Span]()
+    for place, (start_us, _, _) in enumerate(by_start):
+        if place and by_start[place - 1][0] == start_us:
+            continue
+        # ``across``: those that began before and have not ended; they count in no interval that begins here.
+        across = [span for span in across if span[1] >= start_us]
+        open_cost = sum([span[2] for span in across])
+        for first in range(bisect_left(ends, start_us), len(ends), _BLOCK):
+            last = min(first + _BLOCK, len(ends))
+            shortest_us = max(ends[first] - start_us, 0) + 1
+            if sums[last] - began + open_cost - bound(shortest_us) <= excess:
+                continue
+            for at in range(first, last):
+                end_us = ends[at]
+                admitted = sums[at + 1] - began + sum([span[2] for span in across if span[1] > end_us])
+                # Others of the same end are counted with the last of them.
+                if (at + 1 == len(ends) or ends[at + 1] > end_us) and admitted > excess:
+                    allowed = bound(end_us - start_us + 1)
+                    if admitted - allowed > excess:
+                        excess = admitted - allowed
+                        worst = Excess(start_us, end_us + 1, admitted, allowed)
+        here = by_start[place : bisect_left(by_start, (start_us + 1,), lo=place)]
+        across += here
+        began += sum([span[2] for span in here])
     return worst
 
 
