@@ -152,8 +152,9 @@ local function make_bucket(leaky)
         whole, rem = carried_big(d, s, big_of(d[10]), big_of(period), big_drain, big_new_drain)
       end
     end
-    if whole == 0 and rem == 0 and not s.ledger then
-      return nil
+    if whole == 0 and rem == 0 then
+      -- As above: it is full, also by a clock that goes back.
+      return s.ledger and state_of(0, 0, nil, s.born, s.ledger, d) or nil
     end
     return state_of(now + whole, rem, spent(s.mark), s.born, s.ledger, d)
   end
