@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -74,7 +75,8 @@ class Leases:
         self.holder = secrets.token_hex(HOLDER_CHARS // 2)
         self._entries: dict[str, LeasedCounter] = {}
         self._active: dict[str, LeasedCounter] = {}
-        self._idle: dict[str, None] = {}
+        # A plain dict finds its first key behind all that were deleted before it.
+        self._idle: OrderedDict[str, None] = OrderedDict()
         self._woken: list[LeasedCounter] = []
         # Per prefix: its counter and whether that is large enough. Hysteresis needs to know what it was.
         self._sizes: dict[str, tuple[Counter, bool]] = {}
@@ -161,13 +163,14 @@ class Leases:
 
     def _made_room(self) -> bool:
         """Forget the counter that has been idle for longest."""
-        for key in self._idle:
+        while self._idle:
+            key = next(iter(self._idle))
             del self._idle[key]
             entry = self._entries[key]
-            if entry.active:
-                continue
-            self._leave(entry)
-            return True
+            # One that has just woken up is idle no more, though no step has seen it yet.
+            if not entry.active:
+                self._leave(entry)
+                return True
         return False
 
     def _leave(self, entry: LeasedCounter) -> None:
