@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
 from sluicegate.bounds import KEEPER_CLOSE_MS
-from sluicegate.clock import US_PER_S
+from sluicegate.clock import US_PER_MS, US_PER_S, SystemClock
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import LeaseItem, LeaseStore
 from sluicegate.stores.locks import Locked
@@ -99,14 +99,19 @@ class Keeper(Locked):
 
     def close(self, timeout_ms: int = KEEPER_CLOSE_MS) -> None:
         """Give back what is held and end the thread; waits at most so long for it."""
-        with self._lock:
-            self._closing = True
-            thread = self._thread
+        thread = self.end()
         if thread is None or thread is threading.current_thread():
             self.give_back()
         else:
-            self._event.set()
             thread.join(timeout_ms / 1_000)
+
+    def end(self) -> threading.Thread | None:
+        """Have the thread give back what is held and end; who it is, None where there is none."""
+        with self._lock:
+            self._closing = True
+            thread = self._thread
+        self._event.set()
+        return thread
 
     # ------------------------------------------------------------------ in the thread
 
@@ -202,5 +207,9 @@ _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
 @atexit.register
 def _give_all_back() -> None:
     """At the end of the program what is held goes back, all of it within ``KEEPER_CLOSE_MS``."""
-    for keeper in list(_keepers):
-        keeper.close(KEEPER_CLOSE_MS)
+    keepers, monotonic_us = list(_keepers), SystemClock().monotonic_us
+    for keeper in keepers:
+        keeper.end()
+    end_us = monotonic_us() + KEEPER_CLOSE_MS * US_PER_MS
+    for keeper in keepers:
+        keeper.close(max(end_us - monotonic_us(), 0) // US_PER_MS)

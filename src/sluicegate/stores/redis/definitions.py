@@ -95,7 +95,8 @@ class CounterForm:
             self._placing = row_of_bytes(numbers)
             self.packed = hashed and layout.packed
             self.old = hashed and moving_from is not None and moving_from.packed
-        self.frame = self.head.encode(), f"{self.tail}:".encode()
+        # A name that is no text is found out when its key is sent, where it fails alone.
+        self.frame = self.head.encode("utf-8", "surrogatepass"), f"{self.tail}:".encode("utf-8", "surrogatepass")
 
     def _describe(self) -> tuple[int, int, list[int | str]]:
         """(algorithm, usual time to live, numbers of the algorithm)."""

@@ -21,6 +21,7 @@ from sluicegate.stores.base import Counter, LeaseItem
 from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.memory import MemoryStore
+from sluicegate.stores.near import keeper as keeper_module
 from sluicegate.stores.near.keeper import Keeper
 from sluicegate.stores.near.leases import Leases
 from sluicegate.stores.near.settings import NearSettings
@@ -268,3 +269,26 @@ def test_a_forked_child_keeps_leases_of_its_own(owner: Owner) -> None:
     assert owner.leases.holder == name
     assert owner.keeper._thread is thread
     until(lambda: owner.use(5) == 5)
+
+
+def test_at_the_end_of_the_program_all_give_back_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several near stores share the time there is: none waits until another one's store has answered."""
+    together = threading.Barrier(2, timeout=5)
+    met: list[int] = []
+
+    class Slow(Store):
+        ending = False
+
+        def lease(self, holder: str, terms: LeaseTerms, items: Sequence[LeaseItem]) -> list[LeaseGrant | StoreError]:
+            if self.ending:
+                self.ending = False
+                met.append(together.wait())
+            return super().lease(holder, terms, items)
+
+    owners = [Owner(Slow()) for _ in range(2)]
+    until(lambda: min(owner.use(20) for owner in owners) > 0)
+    for owner in owners:
+        owner.store.ending = True
+    monkeypatch.setattr(keeper_module, "_keepers", weakref.WeakSet([owner.keeper for owner in owners]))
+    keeper_module._give_all_back()
+    assert sorted(met) == [0, 1]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from sluicegate.algorithms import FixedWindow, LeakyBucket, Precision, SlidingLog, SlidingWindow, Spec, TokenBucket
+from sluicegate.algorithms import FixedWindow, Precision, SlidingWindow, Spec, TokenBucket
 from sluicegate.algorithms.leasing import LeaseGrant, LeaseTerms
-from sluicegate.bounds import LEASE_BEGIN_REQUESTS, LEASE_LIVES_MAX
+from sluicegate.bounds import LEASE_BEGIN_REQUESTS
 from sluicegate.clock import ManualClock
 from sluicegate.errors import StoreError
 from sluicegate.stores.base import Counter, LeaseItem
@@ -17,7 +17,6 @@ from sluicegate.stores.keys import counter_prefix
 from sluicegate.stores.memory import MemoryStore
 from sluicegate.stores.near.counter import LeasedCounter
 from sluicegate.stores.near.leases import Leases
-from sluicegate.stores.near.lives import Lives
 from sluicegate.stores.near.settings import NearSettings
 
 MS = 1_000
@@ -93,79 +92,7 @@ def warm() -> Process:
     return process
 
 
-# ---------------------------------------------------------------------- which counters
-
-
-@pytest.mark.parametrize(
-    ("spec", "leased"),
-    [
-        (TokenBucket(400, 1_000, SECOND), True),
-        (TokenBucket(400, 1_001, SECOND), False),
-        (FixedWindow(1_000, 400 * MS), True),
-        (FixedWindow(1_000, 399 * MS), False),
-        (SlidingWindow(1_000, SECOND), True),
-        (SlidingWindow(1_000, 999 * MS), False),
-        (SlidingWindow(1_000, 8 * SECOND, sub_windows=10), True),
-        (SlidingWindow(1_000, 7_900 * MS, sub_windows=10), False),
-        (SlidingLog(1_000, 20_200 * MS), True),
-        (SlidingLog(1_000, 20 * SECOND), False),
-        (LeakyBucket(1_000, 10, SECOND), False),
-    ],
-    ids=str,
-)
-def test_what_is_leased_by_its_length(spec: Spec, leased: bool) -> None:
-    """A counter that begins anew, or fills up, sooner than leases can follow is decided exactly."""
-    leases = Leases(NearSettings())
-    assert (leases.find(counter_of(spec), "*", 0) is not None) is leased
-
-
-def test_what_is_leased_by_its_precision() -> None:
-    """Only leased counters are; an automatic one when it was promoted, until it is retired."""
-    leases = Leases(NearSettings())
-    for precision in (Precision.EXACT, Precision.AUTO, Precision.SPLIT, Precision.ESTIMATED):
-        assert leases.find(counter_of(BUCKET, precision), "*", 0) is None
-    automatic = counter_of(BUCKET, Precision.AUTO)
-    assert leases.promote(automatic, "ip:1", 0)
-    assert leases.find(automatic, "ip:1", 0) is not None
-    assert leases.find(automatic, "ip:2", 0) is None
-    leases.retire(automatic.prefix + "ip:1")
-    assert leases.find(automatic, "ip:1", 0) is None
-    assert leases.promote(automatic, "ip:1", 0)
-    assert leases.find(automatic, "ip:1", 0) is not None
-
-
-def test_a_limit_that_is_small_for_the_fleet_is_exact_with_hysteresis() -> None:
-    """Below fifty tokens a process it is not leased; one that is leased stays so down to forty."""
-    leases = Leases(NearSettings())
-    counter = counter_of(TokenBucket(500, 100, SECOND))
-    for nodes, leased in ((11, False), (10, True), (11, True), (12, True), (13, False), (12, False), (10, True)):
-        leases.nodes = nodes
-        assert (leases.find(counter, "*", 0) is not None) is leased, nodes
-
-
-def test_the_table_is_bounded_and_idle_counters_leave_it() -> None:
-    """The counter that was idle for longest makes room; one of which tokens are held does not."""
-    leases = Leases(NearSettings(leases_max=2))
-    counter = counter_of(BUCKET)
-    first, second = leases.find(counter, "a", 0), leases.find(counter, "b", 0)
-    assert first is not None
-    assert second is not None
-    for _ in range(LEASE_BEGIN_REQUESTS):
-        first.take(1, 0)
-    assert leases.step(0)
-    third = leases.find(counter, "c", 0)
-    assert third is not None
-    assert len(leases) == 2
-    assert leases.find(counter, "a", 0) is first
-    for _ in range(LEASE_BEGIN_REQUESTS):
-        third.take(1, 0)
-    leases.step(0)
-    assert leases.find(counter, "d", 0) is None
-
-
-def test_a_table_of_none_leases_nothing() -> None:
-    """``leases_max`` 0 decides every counter exactly."""
-    assert Leases(NearSettings(leases_max=0)).find(counter_of(BUCKET), "*", 0) is None
+# ---------------------------------------------------------------------- leaving the table
 
 
 def test_an_id_is_not_used_again_by_a_counter_that_comes_back(warm: Process) -> None:
@@ -510,23 +437,6 @@ def test_a_holder_says_what_it_knows_of_a_loss(warm: Process) -> None:
     assert all(ask.settled and ask.life and not ask.cautious for ask in asks)
 
 
-def test_another_life_begins_anew() -> None:
-    """After a new life of the store, or a failure, a whole hold must pass again."""
-    lives = Lives(TERMS)
-    lives.seen("a", 0)
-    assert not lives.settled("a", TERMS.hold_us)
-    assert lives.settled("a", 1_031_000)
-    assert lives.settles_us("a", 0) == 1_030_405
-    lives.seen("b", 2 * SECOND)
-    assert not lives.settled("b", 2 * SECOND)
-    assert lives.settled("a", 2 * SECOND)
-    lives.doubted("a")
-    assert not lives.settled("a", 3 * SECOND)
-    for number in range(2 * LEASE_LIVES_MAX):
-        lives.seen(str(number), 0)
-    assert len(lives._since_us) == LEASE_LIVES_MAX
-
-
 def test_numbers_for_answers_are_on_the_safe_side(warm: Process) -> None:
     """What is estimated as left passes here; the store's time is not after what it is; it was never heard of by a new counter."""
     entry = warm.find()
@@ -540,21 +450,3 @@ def test_numbers_for_answers_are_on_the_safe_side(warm: Process) -> None:
     assert new.store_now_us(0) == 0
     window = Process(SlidingWindow(1_000, SECOND)).find()
     assert window.estimate(0) == (0, 2 * SECOND)
-
-
-@pytest.mark.parametrize(
-    ("field", "make"),
-    [
-        ("horizon_us", lambda: NearSettings(horizon_us=1)),
-        ("horizon_us", lambda: NearSettings(terms=LeaseTerms(ttl_us=300 * MS))),
-        ("exact_below", lambda: NearSettings(exact_below=0)),
-        ("leases_max", lambda: NearSettings(leases_max=-1)),
-        ("denials_max", lambda: NearSettings(denials_max=1.5)),  # type: ignore[arg-type]
-        ("trust_us", lambda: NearSettings(trust_us=1)),
-        ("cold_per_s", lambda: NearSettings(cold_per_s=50)),
-    ],
-)
-def test_a_number_out_of_range_is_named(field: str, make: Callable[[], Any]) -> None:
-    """The error names the setting."""
-    with pytest.raises(ValueError, match=field):
-        make()
