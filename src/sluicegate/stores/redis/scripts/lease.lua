@@ -236,7 +236,10 @@ while message[at] do
   if err then
     problem = err
   elseif not ledger and not answers_for and manner >= 2 then
-    -- It may be lost, and whoever asks does not want that to be said: nothing is changed.
+    -- It may be lost, and whoever asks does not want that to be said: nothing is changed, but changed numbers hold from any look on.
+    if s and s ~= before then
+      algorithm.write(d, key, s)
+    end
     flags, level = 2, level_of(d, algorithm, s and algorithm.clamp(d, s))
   else
     local known, lost = ledger and ledger.life == life, false
