@@ -196,6 +196,13 @@ class Proxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
+    def turn_to(self, port: int) -> None:
+        """From now on stand in front of another server; what is connected is cut off."""
+        self._target = ("127.0.0.1", port)
+        for end in list(self._sockets - {self._listener}):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         self._closed.set()
         self.passing.set()

@@ -1,0 +1,35 @@
+"""The history of a fleet tells processes that get leases wrong from right ones."""
+
+from __future__ import annotations
+
+import pytest
+from chaos_history import History
+from chaos_plays import quiet, storm
+from chaos_stage import HARM, NO_HARM, Scene, each, rule, rules
+
+from sluicegate.algorithms import FixedWindow, Spec, TokenBucket
+
+pytestmark = pytest.mark.slow
+
+MS, SECOND = 1_000, 1_000_000
+
+BUCKET = (rules(rule("800/second burst 250")), TokenBucket(250, 800, SECOND))
+WINDOW = (rules(rule("400/500ms", "algorithm: fixed_window")), FixedWindow(400, 500 * MS))
+
+SCENES = [
+    (Scene(f"who {wrong}", text, play, harm=harm, forks=forks, wrong=wrong), spec)
+    for wrong, (text, spec), play, harm, forks in (
+        ("counts on lost answers", BUCKET, quiet, {**HARM, "lost": 0.2}, 0),
+        ("keeps over forks", WINDOW, quiet, NO_HARM, 3),
+        ("outlives leases", WINDOW, storm, HARM, 0),
+        ("spends what goes back", WINDOW, quiet, HARM, 0),
+    )
+]
+
+
+@each(SCENES, seeds=(0, 1))
+def test_it_is_seen(played: list[History], spec: Spec) -> None:
+    """In one of two plays at least, some interval holds more than its bound."""
+    for history in played:
+        assert not history.errors
+    assert any(history.excess(spec) for history in played)
