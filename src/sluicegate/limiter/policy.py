@@ -37,9 +37,8 @@ from sluicegate.limiter.handover import HandOver, Held
 from sluicegate.limiter.outage import Outage
 from sluicegate.limiter.shares import Share, Shares, Terms, TermsOf
 from sluicegate.rules.model import FailurePolicy
-from sluicegate.stores.base import Answer, Charge, Counter, FleetStore, Receipt, Request, Store
+from sluicegate.stores.base import Answer, Charge, Counter, FleetStore, PartialStore, Receipt, Request, Store
 from sluicegate.stores.memory import MemoryStore
-from sluicegate.stores.regional.store import RegionalStore
 
 __all__ = ["Fallback"]
 
@@ -59,7 +58,7 @@ class Fallback:
         self._clock = clock
         self._fleet = shared if isinstance(shared, FleetStore) else None
         self._nodes_min = nodes_min
-        self._shares = Shares(shared.least if isinstance(shared, RegionalStore) else None)
+        self._shares = Shares(shared.least if isinstance(shared, PartialStore) else None)
         self.store = MemoryStore(clock, max_counters=FALLBACK_COUNTERS_MAX)
         self.outage = Outage(clock)
         self.handover = HandOver(self.outage, self.store, self.share)

@@ -30,6 +30,7 @@ __all__ = [
     "LeaseItem",
     "LeaseStore",
     "NewsStore",
+    "PartialStore",
     "Receipt",
     "Request",
     "ServerHealth",
@@ -290,6 +291,15 @@ class BulkStore(Protocol):
 
 Heard: TypeAlias = Callable[[Sequence[int] | None], None]
 """Gets the names of counters that may pass again; None: any may. Called from a thread of the store, one call at a time; it must not raise."""
+
+
+@runtime_checkable
+class PartialStore(Protocol):
+    """An optional ability of a store: it decides by a part of each counter, others by the rest."""
+
+    def least(self, counter: Counter) -> Spec:
+        """The numbers that it decides by whatever happens."""
+        ...
 
 
 @runtime_checkable

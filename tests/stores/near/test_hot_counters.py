@@ -161,3 +161,24 @@ def test_chance_beside_other_rules(bench, counter_of: Callable[..., Counter]) ->
     assert all(len(answer.verdicts()) == 2 for answer in answers)
     assert {charge[0].name for answer in answers for charge in answer.refused()} == {"e"}
     assert {receipt.counter.name for answer in admitted for receipt in answer.receipts()} == {"o"}
+
+
+async def test_a_second_call_that_cannot_be_made_is_answered(
+    bench, counter_of: Callable[..., Counter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the parts cannot even be asked after the gate has refused, the caller gets an error, and does not wait for ever."""
+    split = counter_of("r", SPLIT, Precision.SPLIT)
+    split_by(bench.near(), split)
+    near, submit, calls = bench.near(), bench.model.submit, 0
+
+    def once(*arguments: object, **options: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise RuntimeError("no loop")
+        submit(*arguments, **options)
+
+    monkeypatch.setattr(bench.model, "submit", once)
+    with pytest.raises(StoreError, match="cannot be asked: no loop"):
+        await near.adecide_one([(split, SUBJECT, 1)])
+    assert calls == 2

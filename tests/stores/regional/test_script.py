@@ -30,11 +30,14 @@ SPECS: list[Spec] = [
 ]
 
 
-@pytest.fixture(params=["", "&layout=packed&expected_clients=1000"], ids=["plain", "packed"])
-def store(request: pytest.FixtureRequest, servers: Any, require_program: Callable[[str], str]) -> Iterator[RedisStore]:
-    """A store in each layout, whose time stands still."""
-    server = servers.empty("redis", require_program)
-    found = RedisStore(server.url + request.param, time_source=ManualClock(START_US))
+@pytest.fixture(params=["plain", "packed", "cluster"])
+def store(
+    request: pytest.FixtureRequest, servers: Any, clusters: Any, require_program: Callable[[str], str]
+) -> Iterator[RedisStore]:
+    """A store in each layout, and on a cluster, whose time stands still."""
+    server = (clusters if request.param == "cluster" else servers).empty("redis", require_program)
+    query = "&layout=packed&expected_clients=1000" if request.param == "packed" else ""
+    found = RedisStore(server.url + query, time_source=ManualClock(START_US))
     yield found
     found.close()
 
@@ -110,3 +113,21 @@ def test_leases_of_the_larger_part_are_out(store: RedisStore) -> None:
     assert isinstance(grant, LeaseGrant)
     assert grant.granted == 0
     assert not store.decide_one([(half, "*", 1)]).admitted
+
+
+def test_counters_of_several_slots_are_dealt_with_together(store: RedisStore) -> None:
+    """Each step has its own answer, in order, wherever its counter is."""
+    half = moving_of(SPECS[0]).with_units(HALF)
+    subjects = ["*", *(f"endpoint:GET /{number}" for number in range(40))]
+    first = store.parts([PartStep(half, subject, admitted=at) for at, subject in enumerate(subjects)])
+    views = [view for view in first if isinstance(view, PartView)]
+    assert [view.admitted for view in views] == list(range(41))
+    given = store.parts(
+        [
+            PartStep(half, subject, subject.encode(), b"", view.life, 50)
+            for subject, view in zip(subjects, views, strict=True)
+        ]
+    )
+    assert all(isinstance(view, PartView) and view.written for view in given)
+    again = store.parts([PartStep(half, subject) for subject in subjects])
+    assert [view.record.decode() for view in again if isinstance(view, PartView)] == subjects

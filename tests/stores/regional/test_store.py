@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from sluicegate.algorithms import FixedWindow, LeakyBucket, Spec, TokenBucket
+from sluicegate.algorithms import FixedWindow, LeakyBucket, Precision, Spec, TokenBucket
 from sluicegate.algorithms.verdict import LocalVerdict
+from sluicegate.bounds import REGION_QUIET_US
 from sluicegate.clock import ManualClock
 from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.shares import Shares
 from sluicegate.stores.base import Counter
 from sluicegate.stores.keys import counter_prefix
+from sluicegate.stores.near import NearSettings, NearStore
 from sluicegate.stores.redis import RedisStore
 from sluicegate.stores.regional.plan import EACH, Plan
 from sluicegate.stores.regional.store import RegionalStore
@@ -135,3 +137,50 @@ def test_regions_that_are_not_in_the_plan(
     home = make_store().store
     with pytest.raises(ConfigurationError, match=message):
         RegionalStore(home, PLAN, region, others, ManualClock(START_US), keep=False)
+
+
+def test_a_cost_that_never_fits_asks_other_regions_for_nothing(make_store: MakeStore) -> None:
+    """Only what the whole could have admitted counts as wanted: a request that is too large for any region borrows nothing. T23"""
+    store = make_store()
+    (_, watched) = store._parts.of(ALL, "*")
+    assert watched is not None
+    store.decide_one([(ALL, "*", 101)])
+    assert (watched.admitted, watched.refused) == (0, 0)
+    store.decide_one([(ALL, "*", 100)])
+    assert (watched.admitted, watched.refused) == (0, 100)
+    assert store.decide_one([(ALL, "*", 40)]).admitted
+    assert (watched.admitted, watched.refused) == (40, 100)
+
+
+def test_hot_counters_are_neither_split_nor_drawn_in_a_region(make_store: MakeStore) -> None:
+    """By the whole's numbers every region would admit all of it: a rule that says so is decided by the region's part, as an exact one."""
+    store = make_store()
+    near = NearStore(store, NearSettings(), ManualClock(START_US), keep=False)
+    for precision in (Precision.SPLIT, Precision.ESTIMATED):
+        for subject, spec in (("*", FixedWindow(100, 3_600 * SECOND)), ("user:1", FixedWindow(100, 3_600 * SECOND))):
+            counter = counter_of(precision.value, spec)._replace(precision=precision)
+            assert not near.hot.promote(counter, subject, near.now_us())
+            charged = [(counter, subject, 1)]
+            assert sum([near.decide_one(charged).admitted for _ in range(60)]) == (40 if subject == "*" else 50)
+            assert near.reset([(counter, subject)]) == 1
+
+
+def test_what_is_not_used_any_more_is_forgotten(make_store: MakeStore) -> None:
+    """After a minute without a charge nobody looks at a counter, and nothing is kept of it; a charge begins anew."""
+    clock = ManualClock(START_US)
+    store = RegionalStore(make_store().store, PLAN, "eu", {}, clock, keep=False)
+    (_, first) = store._parts.of(ALL, "*")
+    store.decide_one([(ALL, "*", 1)])
+    assert store.step()
+    assert list(store.status().counters) == [ALL.prefix + "*"]
+    clock.advance(REGION_QUIET_US - 1)
+    assert store.step()
+    clock.advance(1)
+    assert not store.step()
+    broker = store.broker
+    assert (store.status().counters, broker._held, broker._losing) == ({}, {}, {})
+    (_, second) = store._parts.of(ALL, "*")
+    assert second is not first
+    store.decide_one([(ALL, "*", 1)])
+    assert store.step()
+    assert list(store.status().counters) == [ALL.prefix + "*"]

@@ -1,6 +1,7 @@
 """Counters that are hot and not leased: those that are split (``splits``) and those that are admitted by chance (``estimates``).
 
-Stands between a near store and the store behind it, for deciding calls alone. A request that has no such counter goes through as it is.
+Stands between a near store and the store behind it, for deciding calls alone. A request that has no such counter goes through as it is; so does every
+one where the store behind has only a part of each counter, as in one of several regions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sluicegate.algorithms.precision import Precision
 from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, NOT_ASKED
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import ToldAnswer, answers_of
-from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Done, Request, Store
+from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Done, PartialStore, Request, Store
 from sluicegate.stores.keys import part_subject
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.near.batches import answers_or_raise
@@ -64,6 +65,8 @@ class HotStore(Locked):
         threads: bool = True,
     ) -> None:
         self.store = store
+        # What is drawn or split by the whole numbers would be had once more by each of the others.
+        self._partly = isinstance(store, PartialStore)
         self.splits = Splits(settings.terms, sources.randrange)
         self.estimates = Estimates(partial(sources.getrandbits, 32))
         self._now_us = now_us
@@ -86,6 +89,8 @@ class HotStore(Locked):
 
     def promote(self, counter: Counter, subject: str, now_us: int) -> bool:
         """A counter is hot. False where nothing is done about it."""
+        if self._partly:
+            return False
         with self._lock:
             if counter.precision is _SPLIT:
                 found = self.splits.promote(counter, subject, now_us)
@@ -189,9 +194,13 @@ class HotStore(Locked):
     def _arrived(self, route: Route, done: Done, found: Answer | StoreError) -> None:
         result = self._landed(route, found)
         if result is None:
-            self.store.submit(route.sent, partial(self._arrived, route, done))
-        else:
-            done(result)
+            try:
+                self.store.submit(route.sent, partial(self._arrived, route, done))
+                return
+            except Exception as problem:  # noqa: BLE001 -- the store's other callers must get their answers
+                result = self._landed(route, StoreError(f"the store cannot be asked: {problem}"))
+                assert result is not None, "what has failed is not asked once more"
+        done(result)
 
     @staticmethod
     def _unanswered(
@@ -282,6 +291,8 @@ class HotStore(Locked):
             if precision is _SPLIT or precision is _ESTIMATED:
                 break
         else:
+            return None
+        if self._partly:
             return None
         with self._lock:
             now_us = self._now_us()

@@ -61,7 +61,7 @@ class Broker:
     """The steps of one process. Not safe for several threads at once.
 
     ``stores``: that of each region that can be reached from here, its own among them. ``draw``: text of a new epoch, never the same twice.
-    ``since_us`` tells of each region whether the last look failed, and since when by the clock of ``step``.
+    ``unreachable_us``: the regions where the last look failed, and since when by the clock of ``step``.
     """
 
     def __init__(self, plan: Plan, region: str, stores: Mapping[str, PartStore], draw: Callable[[], str]) -> None:
@@ -82,7 +82,13 @@ class Broker:
         """Look at these counters everywhere and make what changes are due. ``now_us``: a steady clock. Raises nothing for an absent store."""
         tables: dict[str, tuple[Moving, _Table]] = {use.moving.key: (use.moving, {}) for use in uses}
         self._look(self.region, uses, tables, now_us)
-        rest = [Use(use.moving, 0, 0) for use in uses if not self._is_fresh(tables[use.moving.key][1].get(self.region))]
+        rest = []
+        for use in uses:
+            record = self._fresh(tables[use.moving.key][1].get(self.region))
+            if record is None:
+                rest.append(Use(use.moving, 0, 0))
+            else:
+                self.records[use.moving.key] = record
         for name in self._stores:
             if name != self.region:
                 self._look(name, rest, tables, now_us)
@@ -98,12 +104,13 @@ class Broker:
             if place is not None and place.record is not None:
                 self.records[moving.key] = place.record
         self._seen_us = {key: seen for key, seen in self._seen_us.items() if now_us - seen < REGION_QUIET_US}
+        self._forget_others(tables)
 
-    def forget(self, key: str) -> None:
-        """Stop looking at a counter."""
-        self.records.pop(key, None)
-        for name in self._stores:
-            self._held.pop((name, key), None)
+    def _forget_others(self, keys: Container[str]) -> None:
+        """Know nothing of counters that are not in use any more: what is seen of them again is seen anew."""
+        self.records = {key: record for key, record in self.records.items() if key in keys}
+        self._held = {known: mask for known, mask in self._held.items() if known[1] in keys}
+        self._losing = {known: losing for known, losing in self._losing.items() if known[0] in keys}
 
     # ------------------------------------------------------------------ looking
 
@@ -136,12 +143,12 @@ class Broker:
     def _standing(self, name: str, moving: Moving) -> Counter:
         return moving.with_units(self._held.get((name, moving.key), self.plan.kept(name)))
 
-    def _is_fresh(self, place: _Place | None) -> bool:
-        """Whether another process of this region has dealt with the counter within this beat."""
+    def _fresh(self, place: _Place | None) -> Record | None:
+        """The record of a counter that another process of this region has dealt with within this beat; None: it is this one's turn."""
         record = None if place is None else read(place.view.record)
         if place is None or record is None or record.mark != self.plan.mark or record.life != place.view.life:
-            return False
-        return record.by == self.region and not is_due(record, place.view.now_us)
+            return None
+        return record if record.by == self.region and not is_due(record, place.view.now_us) else None
 
     # ------------------------------------------------------------------ changing
 

@@ -26,13 +26,15 @@ def _is_shared(subject: str) -> bool:
 class Watched:
     """A counter whose parts move, and what was charged to it here since a broker last asked."""
 
-    __slots__ = ("admitted", "moving", "refused", "seen_us", "used")
+    __slots__ = ("admitted", "gone", "moving", "refused", "seen_us", "used")
 
     def __init__(self, moving: Moving) -> None:
         self.moving = moving
         self.admitted = self.refused = 0
         self.used = True
         self.seen_us = 0
+        self.gone = False
+        """Nobody looks at it any more: a charge that comes all the same needs another one."""
 
 
 class Parts:
@@ -54,7 +56,7 @@ class Parts:
         if subject[0] not in "*e" or not _is_shared(subject):
             return self._of_client(counter), None
         found = self._shared.get((id(counter), subject))
-        if found is None:
+        if found is None or (found[2] is not None and found[2].gone):
             if len(self._shared) >= COUNTER_MEMO_MAX:
                 self._shared.clear()
                 self._all.clear()
@@ -77,7 +79,7 @@ class Parts:
                 watched.used, watched.seen_us = False, now_us
             elif now_us - watched.seen_us >= REGION_QUIET_US:
                 del self._by_key[key]
-                self._shared.clear()
+                watched.gone = True
                 continue
             admitted, watched.admitted = watched.admitted, 0
             refused, watched.refused = watched.refused, 0

@@ -24,7 +24,8 @@ __all__ = ["Link", "Record", "begun", "claimed", "fenced", "heard", "pending", "
 class Link:
     """What a region knows of another one. ``epoch``: the other's.
 
-    ``knows``: it knows which of its units the other has; ``lent``: those, on their way included. ``taken``: number of the last transfer``given``: number of the last one from here to there, of the units ``out``, made at ``out_us`` by the server here.
+    ``knows``: it knows which of its units the other has; ``lent``: those, on their way included. ``taken``: number of the last transfer that was taken
+    from there. ``given``: number of the last one from here to there, of the units ``out``.
     """
 
     epoch: str

@@ -122,8 +122,7 @@ class RegionalStore(Locked):
         with self._lock:
             now_us = self._now_us()
             uses = list(self._parts.uses(now_us))
-            if uses:
-                self.broker.step(uses, now_us)
+            self.broker.step(uses, now_us)
             return bool(uses)
 
     # ------------------------------------------------------------------ for threads
