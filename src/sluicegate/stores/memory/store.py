@@ -221,7 +221,9 @@ class MemoryStore(Locked):
                 if place is None or place.born_us > charged_us:
                     continue
                 before = place.state
-                place.set(place.spec.refund(before, now_us, cost, charged_us), place.spec)
+                # Its limit may have been lowered since.
+                most = min(cost, counter.spec.capacity)
+                place.set(place.spec.refund(before, now_us, most, charged_us), place.spec)
                 changed += place.state != before
             self.stats.refunds += changed
         return changed

@@ -220,7 +220,9 @@ class Packing:
         for counter, _, cost, charged_us in receipts:
             calendar = self.form(counter).calendar
             window_us = (0, 0) if calendar is None else calendar.bounds_us(charged_us)
-            call.message += (call.place(counter, cost), charged_us, *window_us)
+            # Its limit may have been lowered since. One that stands by its own numbers knows them only where it is.
+            most = cost if counter.standing else min(cost, counter.spec.capacity)
+            call.message += (call.place(counter, most), charged_us, *window_us)
         keys = self._keys([(receipt.counter, receipt.subject) for receipt in receipts])
         return Command(self.scripts.refund, keys, call.arguments())
 
