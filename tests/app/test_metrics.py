@@ -63,7 +63,7 @@ async def shared(rules: Path, authority: Authority) -> AsyncIterator[Application
 async def regional(rules: Path) -> AsyncIterator[Application]:
     """One in a region, whose stores are absent."""
     store = "redis://127.0.0.1:9"
-    regions = RegionSettings("eu", Plan({"eu": 1, "us": 1}), {"us": store})
+    regions = RegionSettings("eu", Plan({"eu": 1, "us": 1}), {"us": f"{store}/1"})
     settings = Settings(rules=rules, api=LOOPBACK, store=store, regions=regions)
     application = build(settings, rules, SystemClock())
     yield application

@@ -247,7 +247,7 @@ def test_a_right_that_leases_lack_is_told(
 
     asked_until(lambda: bool(logged("leases_failing")))
     (told,) = logged("leases_failing")
-    assert "can't run this command" in told["error"]
+    assert "the store's user lacks a right that a script needs" in told["error"]
     assert "pass" not in server.err.read_text()
     found = metrics(server)
     assert (found["lease_failing", ""], found["near_requests_total", "lease"]) == (1, 0)

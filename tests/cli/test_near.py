@@ -92,13 +92,13 @@ def test_without_both_every_check_asks_the_store(
 @pytest.mark.parametrize(
     "flags, said",
     [
-        (["--lease-ttl", "1ms"], "--lease-ttl: ttl_us: must be within 20000..5000000, got 1000"),
-        (
-            ["--lease-horizon", "600ms"],
-            "--lease-horizon: horizon_us: must be at most half of ttl_us 1000000, got 600000",
-        ),
-        (["--hot-per-s", "5"], "--cold-per-s: cold_per_s: must be below hot_per_s 5, got 10"),
-        (["--deny-cache-max", "-1"], "--deny-cache-max: denials_max: must be an integer within 0..10000000, got -1"),
+        (["--lease-ttl", "1ms"], "--lease-ttl: must be within 20ms..5s, got 1ms"),
+        (["--lease-drift-ppm", "-1"], "--lease-drift-ppm: must be within 100..100000, got -1"),
+        (["--lease-horizon", "0"], "--lease-horizon: must be within 8ms..2.5s, got 0s"),
+        (["--lease-horizon", "600ms"], "--lease-horizon: must be at most half of --lease-ttl 1s, got 600ms"),
+        (["--lease-ttl", "100ms"], "--lease-horizon: must be at most half of --lease-ttl 100ms, got 200ms"),
+        (["--hot-per-s", "5"], "--cold-per-s: must be below --hot-per-s 5, got 10"),
+        (["--deny-cache-max", "-1"], "--deny-cache-max: must be within 0..10000000, got -1"),
     ],
 )
 def test_a_number_out_of_range_is_told_by_its_flag(flags: list[str], said: str, sluicegate: Run) -> None:

@@ -30,21 +30,35 @@ class RegionSettings:
     def __post_init__(self) -> None:
         names = self.plan.names
         if self.region not in names:
-            raise ConfigurationError(f"region: {self.region!r} is none of the regions, which are {', '.join(names)}")
+            raise ConfigurationError(f"--region: {self.region!r} is none of the regions, which are {', '.join(names)}")
         for name, url in self.stores.items():
             if name not in names:
-                raise ConfigurationError(f"region_store: {name!r} is none of the regions, which are {', '.join(names)}")
+                raise ConfigurationError(
+                    f"--region-store: {name!r} is none of the regions, which are {', '.join(names)}"
+                )
             if name == self.region:
-                raise ConfigurationError(f"region_store: {name!r} is the region of this server, whose store is --store")
+                raise ConfigurationError(
+                    f"--region-store: {name!r} is the region of this server, whose store is --store"
+                )
             if url.partition("://")[0].lower() not in SCHEMES:
-                raise ConfigurationError(f"region_store: {name}: want a Redis (redis://, rediss://, ...)")
+                raise ConfigurationError(f"--region-store: {name}: want a Redis (redis://, rediss://, ...)")
 
     def check_store(self, url: str) -> None:
         """ConfigurationError where this cannot be the region's own store."""
         if url.partition("://")[0].lower() not in SCHEMES:
             raise ConfigurationError(
-                "region: the store of a region is a Redis that other regions can reach (redis://, rediss://, ...)"
+                "--store: the store of a region is a Redis that other regions can reach (redis://, rediss://, ...)"
             )
+        found = {self.region: RedisSettings.from_url(url)}
+        for name, other in self.stores.items():
+            settings = _partner_settings(name, other)
+            for known, taken in found.items():
+                # In one store both would decide by one counter, and each take the other's record for its own.
+                if (settings.address, settings.db) == (taken.address, taken.db):
+                    raise ConfigurationError(
+                        f"--region-store: {name}: {settings.address} is the store of {known!r}; each region has one of its own"
+                    )
+            found[name] = settings
 
 
 def in_region(settings: RegionSettings, store: Store, clock: Clock) -> RegionalStore:
@@ -59,11 +73,13 @@ def in_region(settings: RegionSettings, store: Store, clock: Clock) -> RegionalS
 def _partner(name: str, url: str, clock: Clock) -> PartnerStore:
     from sluicegate.stores.redis import RedisStore
 
+    return RedisStore(_partner_settings(name, url), clock=clock, counted=False)
+
+
+def _partner_settings(name: str, url: str) -> RedisSettings:
     try:
         found = RedisSettings.from_url(url)
     except ConfigurationError as error:
-        raise ConfigurationError(f"region_store: {name}: {error}") from None
-    if "timeout_ms=" not in url:
-        # No decision waits for it, and it is far away.
-        found = replace(found, timeout_ms=REGION_TIMEOUT_MS)
-    return RedisStore(found, clock=clock, counted=False)
+        raise ConfigurationError(f"--region-store: {name}: {str(error).removeprefix('store: ')}") from None
+    # No decision waits for it, and it is far away.
+    return found if "timeout_ms=" in url else replace(found, timeout_ms=REGION_TIMEOUT_MS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -103,9 +104,12 @@ def report_terms(values: Mapping[str, Any]) -> ReportTerms | None:
 def _numbered(name: str, default: int, field: str, help: str) -> Callable[[Any], Any]:  # noqa: A002
     if not field.endswith("_us"):
         return option(name, type=int, default=default, help=help)
-    seconds = default / US_PER_S
-    text = f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1_000:g}ms"
-    return option(name, type=_DURATION, default=text, help=help)
+    return option(name, type=_DURATION, default=_duration(default), help=help)
+
+
+def _duration(us: int) -> str:
+    """A number of microseconds as it is written on a command line."""
+    return f"{us / US_PER_S:g}s" if us >= US_PER_S or us == 0 else f"{us * 1_000 / US_PER_S:g}ms"
 
 
 def _made(kind: Callable[..., T], table: tuple[tuple[str, str, str], ...], values: Mapping[str, Any], more: Any) -> T:
@@ -116,7 +120,18 @@ def _made(kind: Callable[..., T], table: tuple[tuple[str, str, str], ...], value
     try:
         return kind(**{**fields, **more})
     except ValueError as error:
-        # A number is named by its field; who starts a server knows the flag.
-        field = str(error).partition(":")[0].partition(" ")[0]
-        named = next((name for name, of, _ in table if of == field), None)
-        raise ConfigurationError(f"--{named}: {error}" if named else str(error)) from error
+        raise ConfigurationError(_in_flags(str(error))) from error
+
+
+def _in_flags(text: str) -> str:
+    """What a number was refused for, in the words of who starts a server: flags in the place of fields, durations in that of microseconds."""
+    field, _, reason = text.partition(": ")
+    if not any(field == of for _, of, _ in (*_TERMS, *_NUMBERS)):
+        return text
+    reason = reason.replace("be an integer within", "be within")
+    if field.endswith("_us"):
+        reason = re.sub(r"\d+", lambda found: _duration(int(found[0])), reason)
+    for name, of, _ in (*_TERMS, *_NUMBERS):
+        reason = re.sub(rf"\b{of}\b", f"--{name}", reason)
+        field = f"--{name}" if field == of else field
+    return f"{field}: {reason}"

@@ -18,6 +18,7 @@ __all__ = ["plan_of", "region_options", "regions_of"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PLACES_MAX: Final = 6
+_TOGETHER: Final = "--region and --regions belong together: where this server is, and which regions there are"
 
 
 def region_options() -> tuple[Callable[[Function], Function], ...]:
@@ -66,9 +67,7 @@ def regions_of(values: Mapping[str, Any]) -> RegionSettings | None:
             raise ConfigurationError("--region-store and --regions-before are for servers with --region and --regions")
         return None
     if not region or not table:
-        raise ConfigurationError(
-            "--region and --regions belong together: where this server is, and which regions there are"
-        )
+        raise ConfigurationError(_TOGETHER)
     plan = plan_of(values)
     assert plan is not None
     return RegionSettings(region, plan, _stores(values["region_store"]))
@@ -78,14 +77,18 @@ def plan_of(values: Mapping[str, Any]) -> Plan | None:
     """The table of regions; None without ``--regions``. Raises ConfigurationError that names the flag."""
     table, before = values["regions"], values["regions_before"]
     if not table:
+        if values["region"]:
+            raise ConfigurationError(_TOGETHER)
         return None
-    return Plan(
-        _weights("--regions", table),
-        _part(values["borrow_max"]),
-        _weights("--regions-before", before) if before else None,
-        values["regions_version"],
-        values["region_clients"],
-    )
+    weights = _weights("--regions", table)
+    part = _part(values["borrow_max"])
+    weights_before = _weights("--regions-before", before) if before else None
+    try:
+        return Plan(weights, part, weights_before, values["regions_version"], values["region_clients"])
+    except ConfigurationError as error:
+        # A plan names its field; who starts a server knows the flag.
+        field, colon, reason = str(error).partition(":")
+        raise ConfigurationError(f"--{field.replace('_', '-')}{colon}{reason}") from None
 
 
 def _weights(flag: str, text: str) -> dict[str, int]:

@@ -82,6 +82,20 @@ def test_stores_have_the_ability(store: RedisStore) -> None:
         assert isinstance(one, AsyncLeaseStore)
 
 
+def test_a_right_that_is_missing_is_called_that(server, client) -> None:
+    """Servers name neither command nor right where a script meets one that is missing; the error says what is the matter."""
+    client.execute_command("ACL", "SETUSER", "limited", "on", ">pw", "~rl1:*", "+@all", "-info")
+    try:
+        with contextlib.closing(RedisStore(server.url.replace("redis://", "redis://limited:pw@"))) as store:
+            assert store.decide_one([(counter_of(BUCKET), "*", 1)]).admitted
+            item = LeaseItem(counter_of(BUCKET), "*", LeaseAsk([], serial=1, want=10))
+            (found,) = store.lease(HOLDER, TERMS, [item])
+            assert isinstance(found, StoreError)
+            assert "the store's user lacks a right that a script needs" in str(found)
+    finally:
+        client.execute_command("ACL", "DELUSER", "limited")
+
+
 @every_spec
 def test_exact_charges_take_only_what_is_not_granted(store: RedisStore, spec: Spec) -> None:
     """With 600 of 1,000 out, 400 can be charged exactly."""

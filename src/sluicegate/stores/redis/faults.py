@@ -23,6 +23,10 @@ _TRANSIENT: Final = (OF_THE_SERVER - {"NOAUTH"}) | {"ASK", "MOVED", "TRYAGAIN", 
 """What passes without anybody changing anything."""
 
 
+_NO_RIGHT: Final = ("executing the script can't run this command", "ACL failure in script")
+"""How Redis and Valkey say that the user may not run a command which a script has called."""
+
+
 class ServerFault(StoreError):
     """An error reply. ``code``: its first word, as ``TRYAGAIN``. Nothing was charged by the command that got it."""
 
@@ -41,4 +45,10 @@ def check_handshake(replies: Iterable[object], where: str) -> None:
 def fault_of(text: str, where: str) -> ServerFault:
     """The error for an error reply of the server at ``where``."""
     code = text.split(" ", 1)[0].removeprefix("-")
-    return ServerFault(code, f"Redis at {where} answers {text[:200]!r}")
+    # Such a reply names neither the command nor the right.
+    hint = (
+        "; the store's user lacks a right that a script needs (Keys in docs/redis.md)"
+        if any(words in text for words in _NO_RIGHT)
+        else ""
+    )
+    return ServerFault(code, f"Redis at {where} answers {text[:200]!r}{hint}")

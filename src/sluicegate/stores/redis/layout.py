@@ -71,9 +71,9 @@ def layout_of(name: str, value: str, expected_clients: str | None) -> Layout:
         return PLAIN_LAYOUT
     text = expected_clients or ""
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:20]) <= REDIS_EXPECTED_CLIENTS_MAX):
+        got = "which is missing" if expected_clients is None else f"got {text[:20]!r}"
         raise ConfigurationError(
-            f"store: {name}=packed needs {clients}, a whole number from 1 to {REDIS_EXPECTED_CLIENTS_MAX}, "
-            f"got {text[:20]!r}"
+            f"store: {name}=packed needs {clients}, a whole number from 1 to {REDIS_EXPECTED_CLIENTS_MAX}, {got}"
         )
     return Layout(-(-int(text) // REDIS_HASH_CLIENTS))
 
