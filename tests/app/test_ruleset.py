@@ -84,6 +84,9 @@ def test_what_is_asked() -> None:
         "match: {not: {ip: [10.0.0.0/8]}}, per: [ip], quota: 5/minute",
         "match: {path: /x}, per: [attrs.plan], quota: 5/minute",
         "match: {path: /x}, per: [ip], quota: 5/minute, cost: {header: x-cost, max: 10}",
+        "match: {path: /x}, per: [ip], quota: 5/minute, precision: leased",
+        "match: {path: /x}, per: [ip], quota: 5/minute, precision: split",
+        "match: {path: /x}, per: [ip], quota: 5/minute, precision: estimated",
     ) == [
         None,
         "algorithm leaky_bucket",
@@ -91,6 +94,9 @@ def test_what_is_asked() -> None:
         "ip in match",
         "dimension attrs.plan",
         "cost read from a header",
+        None,
+        "precision split",
+        "precision estimated",
     ]
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sluicegate.algorithms import Ban, FixedWindow, SlidingLog, SlidingWindow, TokenBucket
+from sluicegate.algorithms import Ban, FixedWindow, Precision, SlidingLog, SlidingWindow, TokenBucket
 from sluicegate.bounds import CLOCK_BEHIND_US_MAX, HEADER_INTEGER_MAX, PATH_CHARS_MAX, SUBJECT_CHARS_MAX
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.limiter.compiled import CompiledRule
@@ -61,9 +61,10 @@ _READABLE: Final = frozenset(
 _KNOWN_DIMENSIONS: Final = frozenset(("ip", "user", "api_key", "tenant", "tier", "host", "method", "endpoint", "path"))
 
 
-def ruleset_document(engine: Engine, headers: RateHeaders, *, keys: str = "digest") -> bytes:
-    """The document as JSON, the same bytes for the same rules. ``keys``: how subjects stand in the store: ``digest``, ``plain`` (readable) or
-    ``packed``, where they have no keys, which a reader that does not know it refuses.
+def ruleset_document(engine: Engine, headers: RateHeaders, *, keys: str = "digest", partly: bool = False) -> bytes:
+    """The document as JSON, the same bytes for the same rules. ``keys``: how subjects stand in the store: ``digest``, ``plain`` (readable),
+    ``packed``, where they have no keys, or ``moving`` between layouts; a reader refuses what it does not know. ``partly``: the store decides by a part
+    of each limit, so that a reader, who knows the whole ones, has to ask about every rule.
     """
     ruleset = engine.ruleset
     identity = ruleset.identity if isinstance(ruleset.identity, IdentityConfig) else IdentityConfig()
@@ -89,7 +90,7 @@ def ruleset_document(engine: Engine, headers: RateHeaders, *, keys: str = "diges
             "subjects": dict(ruleset.subjects),
             "identity": _identity(identity),
             "wanted_headers": sorted(headers_needed(ruleset.rules)),
-            "rules": [_rule(compiled, headers) for compiled in engine.compiled],
+            "rules": [_rule(compiled, headers, partly=partly) for compiled in engine.compiled],
         }
     )
 
@@ -112,8 +113,8 @@ def _carrier(source: Source) -> str:
     return source.jwt.header if isinstance(source, ClaimSource) else source.header
 
 
-def _rule(compiled: CompiledRule, headers: RateHeaders) -> dict[str, object]:
-    rule, reason = compiled.rule, _why_ask(compiled)
+def _rule(compiled: CompiledRule, headers: RateHeaders, *, partly: bool) -> dict[str, object]:
+    rule, reason = compiled.rule, "regions" if partly else _why_ask(compiled)
     document: dict[str, object] = {
         "name": rule.name,
         "match": _match(rule.match, whole=reason is None),
@@ -197,6 +198,9 @@ def _why_ask(compiled: CompiledRule) -> str | None:
 
 def _why_ask_counter(counter: Counter) -> str | None:
     spec = counter.spec
+    if counter.precision is Precision.SPLIT or counter.precision is Precision.ESTIMATED:
+        # While it is split whoever charges the whole without its gate admits beside its parts; what is drawn by chance leaves no room for others.
+        return f"precision {counter.precision.value}"
     if isinstance(spec, FixedWindow):
         return "windows of a calendar" if spec.unit is not None else None
     if isinstance(spec, Ban | SlidingLog):

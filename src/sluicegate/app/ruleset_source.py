@@ -8,6 +8,7 @@ from sluicegate.app.ruleset import ruleset_document
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.limiter.engine import Engine
 from sluicegate.limiter.limiter import Limiter
+from sluicegate.stores.base import PartialStore
 
 __all__ = ["RulesetSource"]
 
@@ -19,12 +20,16 @@ class RulesetSource:
         self._limiter = limiter
         self._headers = headers
         given = parse_qs(urlsplit(store).query)
-        self._keys = "packed" if given.get("layout") == ["packed"] else given.get("keys", ["digest"])[0]
+        # While counters move from another layout, those that a reader does not find may be where it does not look.
+        packed = given.get("layout") == ["packed"]
+        self._keys = "packed" if packed else "moving" if "moving_from" in given else given.get("keys", ["digest"])[0]
+        self._partly = isinstance(limiter.store, PartialStore)
         self._made: tuple[Engine, bytes] | None = None
 
     def __call__(self) -> bytes:
         engine = self._limiter.engine
         made = self._made
         if made is None or made[0] is not engine:
-            made = self._made = (engine, ruleset_document(engine, self._headers, keys=self._keys))
+            document = ruleset_document(engine, self._headers, keys=self._keys, partly=self._partly)
+            made = self._made = (engine, document)
         return made[1]
