@@ -14,9 +14,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sluicegate.app import logs
+from sluicegate.app.region_watch import RegionWatch
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.stores.base import FleetStore, ServerHealth
+from sluicegate.stores.regional.store import RegionalStore
 
 __all__ = ["StoreWatch", "address_of"]
 
@@ -37,6 +39,7 @@ class StoreWatch:
         self.address = address_of(url)
         self._limiter = limiter
         self._fleet = limiter.store if isinstance(limiter.store, FleetStore) else None
+        self._regions = RegionWatch(limiter.store.status) if isinstance(limiter.store, RegionalStore) else None
         self._clock = clock
         self._down: dict[str, ServerHealth] = {}
         self._failing = False
@@ -101,6 +104,8 @@ class StoreWatch:
                 }
                 for server in servers
             ]
+        if self._regions is not None:
+            detail |= self._regions.detail(lambda ago_us: self._time(self._clock.monotonic_us() - ago_us))
         return detail
 
     def _look(self) -> None:
@@ -114,6 +119,8 @@ class StoreWatch:
         self._look_at_calls(self._limiter.failing_error if not down else None)
         near = self._limiter.near
         self._look_at_leases(None if near is None or down else near.failure)
+        if self._regions is not None:
+            self._regions.look()
 
     def _look_at_calls(self, error: str | None) -> None:
         """Log that servers answer and decide nothing all the same: another key secret, a right that is missing."""

@@ -61,7 +61,7 @@ class Broker:
     """The steps of one process. Not safe for several threads at once.
 
     ``stores``: that of each region that can be reached from here, its own among them. ``draw``: text of a new epoch, never the same twice.
-    ``unreachable_us``: the regions where the last look failed, and since when by the clock of ``step``.
+    ``unreachable_us``: the regions where the last look failed, and since when by the clock of ``step``; ``errors``: what they said.
     """
 
     def __init__(self, plan: Plan, region: str, stores: Mapping[str, PartStore], draw: Callable[[], str]) -> None:
@@ -69,6 +69,7 @@ class Broker:
         self.region = region
         self.stats = BrokerStats()
         self.unreachable_us: dict[str, int] = {}
+        self.errors: dict[str, str] = {}
         self.records: dict[str, Record] = {}
         """This region's record of each counter, as last seen."""
         self._stores = {name: stores[name] for name in plan.partners if name in stores}
@@ -123,16 +124,18 @@ class Broker:
                 )
                 for use in batch
             ]
-            reached = True
+            error: StoreError | None = None
             for use, view in zip(batch, self._ask(name, steps), strict=True):
                 if isinstance(view, PartView):
                     tables[use.moving.key][1][name] = _Place(view)
                 else:
-                    reached = False
-            if reached:
+                    error = view
+            if error is None:
                 self.unreachable_us.pop(name, None)
+                self.errors.pop(name, None)
             else:
                 self.unreachable_us.setdefault(name, now_us)
+                self.errors[name] = str(error)
 
     def _ask(self, name: str, steps: Sequence[PartStep]) -> Sequence[PartView | StoreError]:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sluicegate.bounds import REGION_UNITS
@@ -20,12 +21,13 @@ class CounterShare(NamedTuple):
 
 
 class RegionStatus(NamedTuple):
-    """``counters``: by key, those whose parts move and that were in use lately. ``unreachable_us``: for how long each region that was tried last in vain has not been reached."""
+    """``counters``: by key, those whose parts move and that were in use lately. ``unreachable_us``: for how long each region that was tried last in vain has not been reached. ``errors``: what the last try of each said."""
 
     region: str
     counters: Mapping[str, CounterShare]
     unreachable_us: Mapping[str, int]
     stats: BrokerStats
+    errors: Mapping[str, str] = MappingProxyType({})
 
 
 def status_of(broker: Broker, now_us: int) -> RegionStatus:
@@ -40,4 +42,4 @@ def status_of(broker: Broker, now_us: int) -> RegionStatus:
         for key, record in list(broker.records.items())
     }
     away = {name: now_us - since_us for name, since_us in list(broker.unreachable_us.items())}
-    return RegionStatus(broker.region, shares, away, broker.stats)
+    return RegionStatus(broker.region, shares, away, broker.stats, dict(broker.errors))
