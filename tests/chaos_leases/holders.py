@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import signal
-
 import sys
 import threading
 import time
@@ -38,7 +37,6 @@ from sluicegate.rules.load import load_rules
 from sluicegate.stores.base import LeaseItem
 from sluicegate.stores.near import NearSettings
 from sluicegate.stores.redis import RedisStore
-
 
 HOLDERS: list[Holder] = []
 """Who is alive in this process, as long as it runs: a limiter that nobody has any more is not one that ends."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from chaos_history import History
 from chaos_plays import evict, fail_over, flush, quiet, restart, restart_empty, storm
@@ -104,15 +106,17 @@ CHANGES = [
 
 @each(CHANGES)
 def test_a_changed_limit_binds_when_older_leases_have_ended(played: list[History], spec: tuple[Spec, Spec]) -> None:
-    """At any time the larger limit holds, and from one hold after the last holder has lowered it until one raises it, the lower one."""
+    """From one hold after the last holder has lowered its limit until one raises it, the lower one holds; before and after, the larger."""
     (history,), (large, small) = played, spec
-    assert not history.told(large)
     applied = [end["applied"] for end in history.ends]
+    lowered, raised = ([times[place] for times in applied] for place in (0, 1))
+    assert not history.told(large, until_us=min(lowered))
     # A message with the old numbers may be under way for one and a half times a lease.
-    since_us = max(lowered for lowered, _ in applied) + 302 * MS + 202 * MS
-    until_us = min(raised for _, raised in applied)
+    since_us, until_us = max(lowered) + 302 * MS + 202 * MS, min(raised)
     assert until_us - since_us > SECOND
     assert not history.told(small, since_us=since_us, until_us=until_us)
+    # While some have the old numbers and some the new, what is used is cut to the lower limit again and again.
+    assert not history.told(large, since_us=max(raised) + 302 * MS)
     assert history.excess(large, more=small.capacity - large.capacity - 1) is not None, "the larger was never needed"
 
 
@@ -164,8 +168,11 @@ ENDS = [
             quiet,
             harm=NO_HARM,
             ends=("close", "exit"),
-            seconds=2.5,
-            look=lambda url, text=text: used(rules(text), url),
+            seconds=4,
+            # Leases so long that none ends before it is spent: what ends in a process is written off.
+            ttl_us=SECOND,
+            horizon_us=200 * MS,
+            look=partial(used, rules(text)),
         ),
         None,
     )
@@ -181,5 +188,5 @@ def test_what_ends_gives_back_what_it_holds(played: list[History], spec: None) -
     """When all holders have closed, or their programs have ended, the counter holds what was admitted and not a token more."""
     (history,) = played
     assert not history.errors
-    assert history.total("leased") > 0.5 * history.admitted()
+    assert history.total("leased") > 0.25 * history.admitted()
     assert history.found == history.admitted()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from chaos_history import History
-from chaos_plays import quiet, storm
+from chaos_plays import quiet
 from chaos_stage import HARM, NO_HARM, Scene, each, rule, rules
 
 from sluicegate.algorithms import FixedWindow, Spec, TokenBucket
@@ -21,7 +21,7 @@ SCENES = [
     for wrong, (text, spec), play, harm, forks in (
         ("counts on lost answers", BUCKET, quiet, {**HARM, "lost": 0.2}, 0),
         ("keeps over forks", WINDOW, quiet, NO_HARM, 3),
-        ("outlives leases", WINDOW, storm, HARM, 0),
+        ("gives back what is spent", BUCKET, quiet, NO_HARM, 0),
         ("spends what goes back", WINDOW, quiet, HARM, 0),
     )
 ]

@@ -106,9 +106,7 @@ class Nursery:
 class Stage:
     """Where one scene is played, by the thread that made this."""
 
-    def __init__(
-        self, scene: Scene, seed: int, folder: Path, nursery: Nursery, program: Callable[[str], str]
-    ) -> None:
+    def __init__(self, scene: Scene, seed: int, folder: Path, nursery: Nursery, program: Callable[[str], str]) -> None:
         self.scene, self.seed, self.folder = scene, seed, folder
         self.draw = Random(f"{scene.name} {seed}")
         self.begins_s = self.ends_s = 0.0

@@ -35,14 +35,16 @@ def keep_over_forks() -> None:
     Leases.forked = lambda self: None  # type: ignore[method-assign]
 
 
-def outlive_leases() -> None:
-    """Spend of a lease for five times as long as it lasts."""
-    answered = Holding.answered
+def give_back_what_is_spent() -> None:
+    """Report half of what was spent of a lease when it is closed, so that the store takes the rest back."""
+    ask = Holding.ask
 
-    def wrong(self: Holding, ask: LeaseAsk, grant: LeaseGrant, now_us: int) -> int:
-        return answered(self, ask, grant._replace(lasts_us=5 * grant.lasts_us), now_us)
+    def wrong(self: Holding, now_us: int, **options: Any) -> LeaseAsk:
+        found = ask(self, now_us, **options)
+        reports = [one._replace(spent=one.spent // 2) if one.closed else one for one in found.reports]
+        return found._replace(reports=reports)
 
-    Holding.answered = wrong  # type: ignore[method-assign]
+    Holding.ask = wrong  # type: ignore[method-assign]
 
 
 def spend_what_goes_back() -> None:
@@ -60,13 +62,13 @@ def spend_what_goes_back() -> None:
         reports = [report._replace(closed=False) for report in ask.reports]
         return answered(self, ask._replace(reports=reports), grant, now_us)
 
-    Holding.ask, Holding.answered = wrong, keeping  # type: ignore[method-assign, assignment]
+    Holding.ask, Holding.answered = wrong, keeping  # type: ignore[method-assign]
 
 
 WRONG = {
     "counts on lost answers": count_on_lost_answers,
     "keeps over forks": keep_over_forks,
-    "outlives leases": outlive_leases,
+    "gives back what is spent": give_back_what_is_spent,
     "spends what goes back": spend_what_goes_back,
 }
 
