@@ -14,6 +14,7 @@ from sluicegate.limiter.live import Live, facts_of
 from sluicegate.limiter.plan import check_cost
 from sluicegate.stores.answer import StateAnswer
 from sluicegate.stores.base import Answer, Charge, Counter
+from sluicegate.stores.near import parts_beside
 
 __all__ = ["Operating"]
 
@@ -70,7 +71,11 @@ class Operating(AsyncCalls):
 
         Raises StoreError where the store fails; the counters of the local fallback are forgotten then all the same.
         """
-        return self._store.reset(self._forget_all(target, rule))
+        keys = self._forget_all(target, rule)
+        parts = self._parts_beside(keys)
+        if parts:
+            self._store.reset(parts)
+        return self._store.reset(keys)
 
     def forget(self, target: Target | None = None, *, rule: str | None = None) -> None:
         """Drop what this process keeps of the counters beside the store: those of the local fallback, and remembered refusals. None: of all clients.
@@ -114,9 +119,17 @@ class Operating(AsyncCalls):
         store = self._async
         if store is None:
             return self.reset(target, rule=rule)
-        return await store.areset(self._forget_all(target, rule))
+        keys = self._forget_all(target, rule)
+        parts = self._parts_beside(keys)
+        if parts:
+            await store.areset(parts)
+        return await store.areset(keys)
 
     # ------------------------------------------------------------------ inside
+
+    def _parts_beside(self, keys: Sequence[tuple[Counter, str]]) -> list[tuple[Counter, str]]:
+        """What other processes may have split these counters into; a near store knows that itself."""
+        return parts_beside(keys) if self._near is None else []
 
     def _forget_all(self, target: Target, rule: str | None) -> list[tuple[Counter, str]]:
         """Forget the receipts and the local counters; returns what the store must forget."""

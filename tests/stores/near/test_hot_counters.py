@@ -10,6 +10,9 @@ import pytest
 from sluicegate.algorithms import FixedWindow, Precision, TokenBucket
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import PartlyReached, StoreError
+from sluicegate.limiter import Limiter
+from sluicegate.rules.facts import Facts
+from sluicegate.rules.load import load_rules
 from sluicegate.stores.base import Counter
 from sluicegate.stores.near import NearStore
 
@@ -182,3 +185,18 @@ async def test_a_second_call_that_cannot_be_made_is_answered(
     with pytest.raises(StoreError, match="cannot be asked: no loop"):
         await near.adecide_one([(split, SUBJECT, 1)])
     assert calls == 2
+
+
+async def test_a_reset_by_a_process_that_splits_nothing_reaches_the_parts(bench) -> None:
+    """The rules service, and whoever asks the store about everything, forgets what others may have split a counter into."""
+    rules = "version: 1\nrules: [{name: r, per: [user], quota: 640/64s, precision: split}]\n"
+    limiter = Limiter.from_rules(load_rules(rules, "rules.yaml"), bench.model, bench.clock, near=None)
+    ((split, subject, _),) = limiter.engine.plan(Facts(user="u")).charges
+    near = bench.near()
+    for again in (lambda: asyncio.sleep(0, limiter.reset(Facts(user="u"))), lambda: limiter.areset(Facts(user="u"))):
+        split_by(near, split, subject)
+        while near.decide_one([(split, subject, 10)]).admitted:
+            pass
+        near.forget()
+        await again()
+        assert near.decide_one([(split, subject, 640)]).admitted

@@ -15,14 +15,13 @@ from sluicegate.algorithms.verdict import ALLOWED, DENIED, NEVER_FITS, NOT_ASKED
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import ToldAnswer, answers_of
 from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Done, PartialStore, Request, Store
-from sluicegate.stores.keys import part_subject
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.near.batches import answers_or_raise
 from sluicegate.stores.near.chores import Chores
 from sluicegate.stores.near.estimates import Estimate, Estimates, exchange
 from sluicegate.stores.near.routes import Kind, Route, RoutedAnswer, Span
 from sluicegate.stores.near.settings import NearSettings
-from sluicegate.stores.near.splits import Duty, Split, Splits
+from sluicegate.stores.near.splits import Duty, Split, Splits, parts_beside
 from sluicegate.stores.near.splitting import begin, renew
 
 __all__ = ["Deciding", "HotStore", "Sources"]
@@ -265,12 +264,7 @@ class HotStore(Locked):
 
     def _parts(self, keys: Sequence[tuple[Counter, str]]) -> list[tuple[Counter, str]]:
         with self._lock:
-            return [
-                (part, part_subject(subject, number))
-                for counter, subject in keys
-                if (whole := self.splits.whole(counter) if counter.precision is _SPLIT else None) is not None
-                for number, part in enumerate(whole.parts)
-            ]
+            return parts_beside(keys, self.splits.whole)
 
     def _shares(self, charges: Sequence[Charge]) -> list[Charge]:
         found: list[Charge] = []

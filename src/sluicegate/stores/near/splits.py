@@ -25,7 +25,7 @@ Pure: no clock, no lock, no I/O. ``now_us`` is the steady time of this process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -44,7 +44,7 @@ from sluicegate.bounds import (
 from sluicegate.stores.base import Charge, Counter
 from sluicegate.stores.keys import beside_prefix, part_subject
 
-__all__ = ["Duty", "Split", "Splits", "Whole"]
+__all__ = ["Duty", "Split", "Splits", "Whole", "parts_beside"]
 
 _GATE: Final = SlidingWindow(CAPACITY_MAX, SPLIT_HOLD_US, 4)
 _CLAIM: Final = SlidingWindow(1, SPLIT_HOLD_US, 4)
@@ -80,6 +80,18 @@ class Whole:
 
 def _beside(counter: Counter, spec: SlidingWindow, word: str) -> Counter:
     return Counter(counter.name, spec, beside_prefix(counter.prefix, spec.algorithm, spec.shape, word))
+
+
+def parts_beside(
+    keys: Sequence[tuple[Counter, str]], whole_of: Callable[[Counter], Whole | None] = Whole.of
+) -> list[tuple[Counter, str]]:
+    """The parts of those of these counters that may be split, whoever splits them."""
+    return [
+        (part, part_subject(subject, number))
+        for counter, subject in keys
+        if counter.precision is Precision.SPLIT and (whole := whole_of(counter)) is not None
+        for number, part in enumerate(whole.parts)
+    ]
 
 
 class Duty(Enum):
