@@ -123,6 +123,13 @@ async def test_documented_and_exported_are_the_same(
     assert set(re.findall(r"sluicegate_\w+", page)) == set(rows)
 
 
+async def test_a_region_hides_no_metric_of_its_store(shared: Application, regional: Application) -> None:
+    """What there is of a store over a network there is of a region's own store as well."""
+    of_store = {name for name, _, _ in samples(shared) if name.startswith(("sluicegate_store_", "sluicegate_lease"))}
+    assert "sluicegate_store_news_failing" in of_store
+    assert of_store <= {name for name, _, _ in samples(regional)}
+
+
 async def test_decisions_are_counted(application: Application) -> None:
     """Passes, refusals by rule, and requests of no rule are counted once each; peeks apart."""
     for _ in range(7):

@@ -92,9 +92,11 @@ def store_metrics(limiter: Limiter) -> Iterator[Metric]:
         for name, value in store.stats.as_dict().items():
             metric, text = STATS[name]
             yield _one(CounterMetricFamily, f"store_{metric}", text, value)
-    if isinstance(store, _Hearing):
+    # In a region it is the region's own store that hears.
+    hearing = store.store if isinstance(store, RegionalStore) else store
+    if isinstance(hearing, _Hearing):
         text = "1 while news of other processes are wanted and the connection for them is not there"
-        yield _one(GaugeMetricFamily, "store_news_failing", text, int(store.news_failing))
+        yield _one(GaugeMetricFamily, "store_news_failing", text, int(hearing.news_failing))
     if isinstance(store, FleetStore):
         yield from _fleet(store)
     if isinstance(store, RegionalStore):
