@@ -350,3 +350,26 @@ def test_closing_gives_leases_back_and_closes_the_store() -> None:
     assert after > before
     stand.limiter.close()
     assert stand.limiter.check(facts()).degraded
+
+
+@pytest.mark.parametrize("by", ["thread", "coroutine", "batch"])
+def test_after_an_outage_a_split_counter_is_asked_by_its_parts(by: str) -> None:
+    """Its whole is asked with its gate, which is shut while others use the parts: the two never admit together."""
+    stand = Stand("version: 1\nrules: [{name: r, per: [user], quota: 640/64s, precision: split}]\n")
+    limiter, near = stand.limiter, stand.near
+    ((split, subject, _),) = limiter.engine.plan(facts()).charges
+    other = NearStore(stand.store, NearSettings(), stand.clock, keep=False)
+    assert other.hot.promote(split, subject, other.now_us())
+    other.hot.work()
+    while other.decide_one([(split, subject, 10)]).admitted:
+        pass
+    stand.store.flaky.down = True
+    assert limiter.check(facts()).degraded
+    stand.store.flaky.down = False
+    checks = {
+        "thread": lambda: limiter.check(facts(), 200),
+        "coroutine": lambda: asyncio.run(limiter.acheck(facts(), 200)),
+        "batch": lambda: limiter.check_many([(facts(), 200)])[0],
+    }
+    assert not checks[by]().allowed
+    assert near.hot.splits.using(split.prefix + subject, near.now_us()) is not None

@@ -27,7 +27,7 @@ from sluicegate.rules.facts import Facts
 from sluicegate.stores.answer import answers_of, single_of
 from sluicegate.stores.base import Answer, AsyncStore, Charge, Counter, Receipt, Request
 from sluicegate.stores.keys import counter_prefix
-from sluicegate.stores.near import Asking
+from sluicegate.stores.near import Asking, HotStore
 
 __all__ = ["AsyncCalls", "OnDecision", "OnSingle"]
 
@@ -140,7 +140,7 @@ class AsyncCalls(Calls):
 
         Where the caller is cancelled meanwhile, the charge may have been made.
         """
-        store: AsyncStore | None = self._async
+        store = self._async
         if store is None or not self._enabled:
             return self.check(facts_or_key, cost, peek=peek, receipt=receipt)
         live = self._live
@@ -152,7 +152,6 @@ class AsyncCalls(Calls):
             held = self._fallback.handover.begin(plan.charges, live.terms_of, peek=peek)
             if held is not None and held.decided is not None:
                 return self._refused_here(plan, held.decided, peek=peek)
-            store = self._asked_store(store, exact=held is not None and held.exact)
         elif self._near is not None and not (peek or receipt):
             begun = self._near.begin(plan.charges)
             if not isinstance(begun, Asking):
@@ -162,7 +161,8 @@ class AsyncCalls(Calls):
             return self._finish(live, plan, None, await begun_waiter, later=True)
         # Not ``adecide_one``: each coroutine inside another costs as much as handing the request over.
         waiter: asyncio.Future[Answer | StoreError] = asyncio.get_running_loop().create_future()
-        store.submit(plan.charges, partial(_land, waiter), peek=peek or (held is not None and held.probes))
+        asked = store if held is None else self._asked_store(store, exact=held.exact)
+        asked.submit(plan.charges, partial(_land, waiter), peek=peek or (held is not None and held.probes))
         answer = await waiter
         return self._finish(live, plan, held, answer, peek=peek, receipt=receipt, later=True)
 
@@ -274,22 +274,22 @@ class AsyncCalls(Calls):
             if held is not None and held.decided is not None:
                 done(self._refused_here(plan, held.decided, peek=peek))
                 return
-            store = self._asked_store(store, exact=held is not None and held.exact)
         arrived = partial(self._arrived_special, done, live, plan, held, peek, receipt)
-        store.submit(plan.charges, arrived, peek=peek or (held is not None and held.probes))
+        asked = store if held is None else self._asked_store(store, exact=held.exact)
+        asked.submit(plan.charges, arrived, peek=peek or (held is not None and held.probes))
 
-    def _asked_store(self, store: AsyncStore, *, exact: bool) -> AsyncStore:
-        """The store to ask: what stands in front of the one that was given, or that itself (see ``Held.exact``)."""
-        return self._given if exact and isinstance(self._given, AsyncStore) else store
+    def _asked_store(self, store: AsyncStore, *, exact: bool) -> AsyncStore | HotStore:
+        """What is to be asked: ``store``, or what decides without leases (see ``Held.exact``)."""
+        return self._near.hot if exact and self._near is not None else store
 
     async def _aanswers(self, store: AsyncStore, asked: Asked) -> Sequence[Answer | StoreError]:
         """What the store has for each request asked of it: an answer, or why there is none."""
-        store = self._asked_store(store, exact=asked.exact)
-        decided = _aanswer(store, asked.requests, peek=False)
+        deciding = self._asked_store(store, exact=asked.exact)
+        decided = _aanswer(deciding, asked.requests, peek=False)
         if not asked.probes:
             return await decided
         # Side by side, so that both are within one deadline.
-        answers, seen = await asyncio.gather(decided, _aanswer(store, asked.probes, peek=True))
+        answers, seen = await asyncio.gather(decided, _aanswer(deciding, asked.probes, peek=True))
         return [*answers, *seen]
 
     def _decided_here(self, plan: Plan, answer: Answer) -> Decision:
@@ -358,7 +358,9 @@ class AsyncCalls(Calls):
             _report(error)
 
 
-async def _aanswer(store: AsyncStore, requests: Sequence[Request], *, peek: bool) -> Sequence[Answer | StoreError]:
+async def _aanswer(
+    store: AsyncStore | HotStore, requests: Sequence[Request], *, peek: bool
+) -> Sequence[Answer | StoreError]:
     """An answer to each request, or why there is none."""
     try:
         return await store.adecide(requests, peek=peek) if requests else ()

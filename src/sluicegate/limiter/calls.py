@@ -230,7 +230,7 @@ class Calls(Core):
     def _answers(self, asked: Asked) -> Sequence[Answer | StoreError]:
         """What the store has for each request asked of it: an answer, or why there is none."""
         answers: list[Answer | StoreError] = []
-        store = self._given if asked.exact else self._store
+        store = self._unleased if asked.exact else self._store
         for requests, peek in ((asked.requests, False), (asked.probes, True)):
             try:
                 answers += store.decide(requests, peek=peek) if requests else ()

@@ -22,7 +22,7 @@ from sluicegate.rules.facts import Facts
 from sluicegate.rules.model import Penalty, RuleSet
 from sluicegate.stores.base import Answer, AsyncStore, BulkStore, Receipt, Request, Store
 from sluicegate.stores.locks import Locked
-from sluicegate.stores.near import NEAR, NearSettings, NearStore, in_front_of
+from sluicegate.stores.near import NEAR, HotStore, NearSettings, NearStore, in_front_of
 from sluicegate.stores.urls import open_store
 
 __all__ = ["Core", "FactsOrKey"]
@@ -65,7 +65,7 @@ class Core(Locked):
             known=self.known,
         )
         self._receipts = Receipts(clock)
-        # What was given decides whatever must not be decided from leases; what stands in front of it, or it itself, decides the rest.
+        # What was given is charged what it is owed; what stands in front of it, or it itself, decides.
         self._given = open_store(store, clock) if isinstance(store, str) else store
         self._store = in_front_of(self._given, near, clock)
         self._near = self._store if isinstance(self._store, NearStore) else None
@@ -79,6 +79,11 @@ class Core(Locked):
     def near(self) -> NearStore | None:
         """What answers in this process in front of the store, with its ``stats``; None where the store is asked about everything."""
         return self._near
+
+    @property
+    def _unleased(self) -> Store | HotStore:
+        """What decides as the store does, without leases and remembered refusals. Counters that are split stay so: their whole must not admit beside the parts."""
+        return self._store if self._near is None else self._near.hot
 
     @property
     def fallback_nodes(self) -> int:
@@ -118,7 +123,7 @@ class Core(Locked):
                 return self._refused_here(plan, held.decided, peek=peek)
         answer: Answer | StoreError
         try:
-            store = self._given if held is not None and held.exact else self._store
+            store = self._unleased if held is not None and held.exact else self._store
             answer = store.decide_one(plan.charges, peek=peek or (held is not None and held.probes))
         except StoreError as error:
             answer = error

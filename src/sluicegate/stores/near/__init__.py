@@ -7,11 +7,12 @@ from typing import Final
 from sluicegate.clock import Clock
 from sluicegate.stores.base import Store
 from sluicegate.stores.near.front import Asking
+from sluicegate.stores.near.hot import HotStore
 from sluicegate.stores.near.settings import NearSettings
 from sluicegate.stores.near.splits import parts_beside
 from sluicegate.stores.near.store import NearStore, SharedStore
 
-__all__ = ["NEAR", "Asking", "NearSettings", "NearStore", "in_front_of", "parts_beside"]
+__all__ = ["NEAR", "Asking", "HotStore", "NearSettings", "NearStore", "in_front_of", "parts_beside"]
 
 NEAR: Final = NearSettings()
 """The usual numbers."""
