@@ -105,6 +105,30 @@ def test_what_is_wrong_is_named(flags: tuple[str, ...], message: str, sluicegate
     assert served == []
 
 
+def test_the_report_splits_nothing_in_regions(sluicegate: Run, tmp_path: Path) -> None:
+    """Rules that a hot counter of one region would split or draw by chance are decided by the store, and nothing is added to their bound."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "version: 1\nrules:\n  - {name: a, quota: 3000/second, precision: split}\n"
+        "  - {name: b, quota: 3000/second, precision: estimated}\n"
+    )
+    alone = json.loads(sluicegate("rules", "bounds", "--json", str(rules)).out)
+    assert [row["shared"]["precision"] for row in alone] == ["split", "estimated"]
+    regions = ("--regions", "eu=1,us=1", "--json", str(rules))
+    for row in json.loads(sluicegate("rules", "bounds", *regions).out):
+        assert (row["shared"]["precision"], row["shared"]["over_admitted"]) == ("exact", 0)
+        assert row["shared"]["decided"] == "decided by the store; in regions nothing is split or drawn by chance"
+
+
+def test_a_region_without_a_table_means_nothing(sluicegate: Run, tmp_path: Path) -> None:
+    """The report refuses what a server would refuse."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("version: 1\nrules:\n  - {name: a, quota: 3000/second}\n")
+    found = sluicegate("rules", "bounds", "--region", "eu", str(rules))
+    assert found.status == 2
+    assert "--region and --regions belong together" in found.err
+
+
 @pytest.mark.parametrize(
     ("stores", "message"),
     [

@@ -98,6 +98,8 @@ def _checked(ruleset: RuleSet | None, problems: Sequence[Problem]) -> dict[str, 
 def _bounds(file: Path, rps: float, clients: int, nodes: int, json: bool, **values: Any) -> int:
     """Print what each rule of FILE admits at worst, and what it costs in memory and store calls."""
     near, plan = report_terms(values), plan_of(values)
+    if near is not None:
+        near = dataclasses.replace(near, regional=plan is not None)
     report = bounds_report(
         read_rules(file),
         rps=rps,

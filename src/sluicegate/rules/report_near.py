@@ -32,6 +32,7 @@ class ReportTerms:
     """What a fleet is set to, as far as bounds depend on it; the fields of a near store's settings by the same names.
 
     ``lost_us``: of how long the store is assumed to lose its last writes; ``call_us``: the longest that one call of it takes. ``leases``, ``denials``: whether there are any.
+    ``regional``: the limits are those of several regions, in which nothing is split or drawn by chance.
     """
 
     terms: LeaseTerms = field(default_factory=LeaseTerms)
@@ -42,6 +43,7 @@ class ReportTerms:
     denials: bool = True
     lost_us: int = 2_000_000
     call_us: int = REDIS_TIMEOUT_MS * US_PER_MS
+    regional: bool = False
 
 
 def leased_from(nodes: int, terms: ReportTerms) -> int:
@@ -67,6 +69,9 @@ def shared_bounds(rule: Rule, spec: Spec | None, nodes: int, terms: ReportTerms 
     precision = Precision.EXACT
     if terms is not None:
         precision = precision_of(rule.precision, spec, denied_counts=rule.denied_counts)
+    whole_only = terms is not None and terms.regional and precision in (Precision.SPLIT, Precision.ESTIMATED)
+    if whole_only:
+        precision = Precision.EXACT
     terms = terms or ReportTerms(leases=False, denials=False)
     leasable = terms.leases and precision in (Precision.AUTO, Precision.LEASED)
     small = too_small(spec, nodes, terms) if leasable else ""
@@ -78,7 +83,12 @@ def shared_bounds(rule: Rule, spec: Spec | None, nodes: int, terms: ReportTerms 
     return SharedBounds(
         precision=precision.value,
         leased=leased,
-        decided="; ".join(_decided(precision, spec, small, leased=leased, terms=terms)),
+        decided="; ".join(
+            [
+                *_decided(precision, spec, small, leased=leased, terms=terms),
+                *(["in regions nothing is split or drawn by chance"] if whole_only else []),
+            ]
+        ),
         over_admitted=more,
         over_admitted_why=why_more,
         refused_wrongly=held,
