@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import NoReturn, Protocol, runtime_checkable
 
@@ -49,7 +51,7 @@ class NearCore(Locked):
         self._news = store if isinstance(store, NewsStore) else None
         self._bulk = store if isinstance(store, BulkStore) else None
         self._fleet = store if isinstance(store, FleetStore) else None
-        self._end_of_news: Callable[[], None] | None = None
+        self._end_of_news: Callable[[], object] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._keep = keep
         name_of = hash if self._news is None else self._news.news_name
@@ -158,16 +160,15 @@ class NearCore(Locked):
             return
         with self._lock:
             if self._end_of_news is None:
-                self._end_of_news = self._news.subscribe(self._heard)
+                # The store is no reason for this object to stay when nobody uses it any more.
+                end = self._news.subscribe(partial(_heard, weakref.ref(self)))
+                self._end_of_news = finalizer = weakref.finalize(self, end)
+                finalizer.atexit = False
 
     def _stop_listening(self) -> None:
         end, self._end_of_news = self._end_of_news, None
         if end is not None:
             end()
-
-    def _heard(self, names: Sequence[int] | None) -> None:
-        with self._lock:
-            self.front.denials.heard(names)
 
     def _drop(self, keys: Sequence[tuple[Counter, str]]) -> None:
         """Spend nothing more that was granted by a counter that is about to begin anew: it will grant all of it again."""
@@ -177,3 +178,10 @@ class NearCore(Locked):
     def _abandon(self, asking: Asking) -> None:
         with self._lock:
             self.front.abandon(asking)
+
+
+def _heard(found: weakref.ref[NearCore], names: Sequence[int] | None) -> None:
+    core = found()
+    if core is not None:
+        with core._lock:
+            core.front.denials.heard(names)
