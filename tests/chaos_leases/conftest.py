@@ -19,7 +19,7 @@ Chosen = tuple[Scene, Sequence[int]]
 class Plays:
     """Scenes by name and seed, all begun when the first test asks for one."""
 
-    def __init__(self, chosen: Sequence[Chosen], folder: Callable[[str], Path], program: Callable[[str], str]) -> None:
+    def __init__(self, chosen: Sequence[Chosen], folder: Path, program: Callable[[str], str]) -> None:
         self._folder, self._program = folder, program
         self._nursery = Nursery()
         self._pool = ThreadPoolExecutor(AT_ONCE)
@@ -40,7 +40,9 @@ class Plays:
         return self._pool.submit(self._play, scene, seed).result()
 
     def _play(self, scene: Scene, seed: int) -> History:
-        return Stage(scene, seed, self._folder("chaos"), self._nursery, self._program).run()
+        folder = self._folder / f"{scene.name} {seed}".replace(" ", "-")
+        folder.mkdir()
+        return Stage(scene, seed, folder, self._nursery, self._program).run()
 
     def end(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -67,7 +69,7 @@ def plays(
     if not _made:
         specs = [getattr(item, "callspec", None) for item in request.session.items]
         chosen = [spec.params["played"] for spec in specs if spec is not None and "played" in spec.params]
-        _made.append(Plays(chosen, tmp_path_factory.mktemp, require_program))
+        _made.append(Plays(chosen, tmp_path_factory.mktemp("chaos"), require_program))
     return _made[0]
 
 

@@ -1,6 +1,7 @@
 """Processes that hold leases and let requests pass, each with a limiter of its own; forked from one that has loaded everything.
 
-Reads orders, one JSON object a line, and answers each with the process id of the holder that it began. A holder asks its limiter from ``begins_s`` to
+Reads orders, one JSON object a line, and answers each with the process id of the holder that it began; before the first it
+says ``ready``. A holder asks its limiter from ``begins_s`` to
 ``ends_s`` (of the machine's monotonic clock), in bursts at ``rate`` checks a second, and writes what it was told to the file ``log`` as it comes,
 so that a holder that is killed leaves all but its last burst there. ``log`` + ``.end`` is written when it is through; what went wrong
 stands in ``.error``. A forked holder logs beside its parent, under a number.
@@ -215,6 +216,8 @@ def live(order: dict[str, Any]) -> None:
 def main() -> None:
     # Nobody waits for holders here: whoever ordered them watches them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()

