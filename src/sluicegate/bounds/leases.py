@@ -33,6 +33,7 @@ __all__ = [
     "LEASE_SUB_HORIZONS_MIN",
     "LEASE_TTL_US_MAX",
     "LEASE_TTL_US_MIN",
+    "STRETCH_US_MAX",
     "TRUST_US_MAX",
     "TRUST_US_MIN",
 ]
@@ -124,6 +125,10 @@ TRUST_US_MIN: Final = 1_000
 
 # And at most so long without asking again: what is wrong because news was lost is wrong for as long.
 TRUST_US_MAX: Final = 10_000_000
+
+# A refusal of a counter for which several processes are hammered lasts so long at most: what nobody takes meanwhile gathers in the counter, and news that were lost
+# are noticed as late.
+STRETCH_US_MAX: Final = 10_000_000
 
 # Calls per second of one counter at which it counts as hot, at most.
 HOT_PER_S_MAX: Final = 1_000_000

@@ -8,49 +8,63 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from sluicegate.algorithms.leasing import LeaseTerms
 from sluicegate.algorithms.token_bucket import TokenBucket
 from sluicegate.simulation.draws import Stratum, Zipf, poisson
 from sluicegate.simulation.sweep import Sweep
+from sluicegate.stores.near.rechecks import HAMMERED, Rechecks, room_us
 
-__all__ = ["Client", "Clients", "Counts", "Rechecks", "local_share"]
+__all__ = ["Caches", "Client", "Clients", "Counts", "local_share"]
 
-_Event: TypeAlias = tuple[float, int, int, float, float, int]
-"""(time of a check that its gateway's deny cache does not know, client, gateway, when a refusal is known there, its end, how many times as long the next one lasts)."""
 
-_PARTS = 4
+class _Pace(NamedTuple):
+    """What a gateway's deny cache knows of a client: its last ``factor``, when the cost should have passed, checks that it has ``turned`` away, and until when."""
+
+    factor: int = 1
+    due_us: float = 0.0
+    turned: int = 0
+    last_us: float = 0.0
+
+
+_Event: TypeAlias = tuple[float, int, int, float, float, _Pace]
+"""(time of a check that its gateway's deny cache does not know, client, gateway, when a refusal is known there, its end by the store's word, its pace)."""
+
 _AWAY_US = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rechecks:
-    """When a gateway asks again for a counter that the store refused: after the store's wait, shortened by how wrong clocks may run; at most ``trust_us`` later.
-
-    ``learn_passes``: an admission that leaves less than is asked is taken for a refusal of the next check, whose wait is known as well. ``spread_us`` > 0: where a
-    refusal turned away a check here, the next one lasts twice as long, up to ``spread_us`` and to the time in which a quarter of the capacity comes back. The bucket keeps
-    what nobody asks for meanwhile.
+class Caches:
+    """The deny caches of all gateways: the product's ``Rechecks`` decide when a gateway asks again. ``learn_passes``: an admission that leaves less than is
+    asked is taken for a refusal of the next check, whose wait is known as well.
     """
 
-    trust_us: int = 1_000_000
+    rechecks: Rechecks
+    nodes: int
     learn_passes: bool = True
-    spread_us: int = 0
-    terms: LeaseTerms = field(default_factory=LeaseTerms)
 
-    def hold_us(self, retry_after_us: int, factor: int, draw: Random) -> float:
-        """How long checks are refused here, from the send on; ``factor`` times as long as the store says where those before turned checks away."""
-        if factor > 1:
-            return min(retry_after_us * factor, self.spread_us) * (0.75 + 0.25 * draw.random())
-        return float(min(self.terms.usable_us(retry_after_us), self.trust_us))
+    def stretches(self, spec: TokenBucket) -> bool:
+        """Whether refusals of such a counter may last longer than the store said."""
+        return self.rechecks.stretch_max_us > 0 and self.nodes > 1 and room_us(spec) > 0
 
-    def factor(self, spec: TokenBucket, before: int, turned_away: int) -> int:
-        """How many times as long the next refusal lasts; ``before``: the last one did."""
-        if not self.spread_us or not turned_away:
-            return 1
-        return max(1, min(2 * before, spec.capacity // _PARTS))
+    def pace(
+        self, before: _Pace, spec: TokenBucket, wait_us: int, time_us: float, came_us: float, *, passed: bool
+    ) -> _Pace:
+        """What is known after an answer: as ``Denials`` follows one refusal by another."""
+        rechecks = self.rechecks
+        if not self.stretches(spec):
+            return _Pace()
+        due_us = rechecks.due_us(wait_us, int(came_us))
+        if not before.last_us or time_us - before.last_us > rechecks.stretch_max_us:
+            return _Pace(1, due_us)
+        turned = min(before.turned, HAMMERED - 1)
+        if time_us < before.last_us and not passed:
+            return before._replace(due_us=due_us, turned=turned)
+        taken = before.turned >= HAMMERED and rechecks.taken(wait_us, int(time_us), int(before.due_us))
+        factor = rechecks.factor(before.factor, self.nodes, passed=passed, taken=taken)
+        return _Pace(factor, due_us, turned // 2 if passed else turned)
 
 
 class Counts:
@@ -114,13 +128,13 @@ class Clients:
         gateways: int,
         masters: int,
         tiers: Sequence[tuple[TokenBucket, float]],
-        rechecks: Rechecks,
+        caches: Caches,
         span: tuple[int, int, int],
         affinity: bool,
         draw: Random,
     ) -> None:
         self.gateways = gateways
-        self.rechecks = rechecks
+        self.caches = caches
         self.counts = Counts()
         self.calls: list[list[tuple[float, int]]] = [[] for _ in range(masters)]
         self.others = 0.0
@@ -147,54 +161,71 @@ class Clients:
 
     def _begin(self, index: int, client: Client, homes: int) -> None:
         """Who asks for more than its limit has been at it for long: its bucket is empty, and gateways are somewhere in a refusal."""
-        draw, spec = self._draw, client.spec
-        hold_us = 0.0
-        factor = 1
+        draw, spec, caches = self._draw, client.spec, self.caches
+        hold_us, factor = 0.0, 1
         if client.over:
             client.state = spec.capacity * spec.period_us - draw.randrange(spec.period_us)
             wait_us = spec.period_us // spec.tokens
-            while client.rate * wait_us * factor > 1.0 and (longer := self.rechecks.factor(spec, factor, 1)) > factor:
-                factor = longer
-            hold_us = self.rechecks.hold_us(wait_us, factor, draw)
+            hold_us = caches.rechecks.plain_us(wait_us)
+            if homes > 1 and caches.stretches(spec) and client.rate * hold_us > HAMMERED:
+                factor = caches.nodes
+                hold_us = caches.rechecks.stretched_us(spec, wait_us, factor, draw.randrange(256))
         for gateway in range(self.gateways) if homes > 1 else (draw.randrange(self.gateways),):
             ends_us = draw.random() * hold_us
             if ends_us:
                 self._refused(client.rate * ends_us * client.weight, 0.0, ends_us, degraded=False)
             first_us = ends_us + draw.expovariate(client.rate)
-            self._events.append((first_us, index, gateway, 0.0, 0.0, factor))
+            self._events.append(
+                (first_us, index, gateway, 0.0, 0.0, _Pace(factor, ends_us, HAMMERED if factor > 1 else 0, ends_us))
+            )
 
     # ------------------------------------------------------------------ playing
 
     def play(self, until_us: float) -> None:
         """All that happens before ``until_us``."""
-        events, clients, delays = self._events, self.all, self.delays
-        exponential = self._draw.expovariate
-        replace = heapq.heapreplace
+        events, clients, delays, caches = self._events, self.all, self.delays, self.caches
+        exponential, replace = self._draw.expovariate, heapq.heapreplace
         while events and events[0][0] < until_us:
-            time_us, index, gateway, known_us, ends_us, factor = events[0]
+            time_us, index, gateway, known_us, ends_us, pace = events[0]
             client = clients[index]
             delay_us = delays[client.master]
+            far_us = 0.0
             if delay_us < 0.0:
                 known_us, ends_us = time_us, self._share(client, gateway, time_us)
             else:
-                hold_us = self._ask(client, gateway, time_us, delay_us, factor)
-                if hold_us:
+                passed, wait_us = self._ask(client, gateway, time_us, delay_us)
+                if wait_us:
+                    came_us = time_us + 2 * delay_us
                     if ends_us <= time_us:
-                        known_us = time_us + 2 * delay_us
-                    ends_us = max(ends_us, time_us + hold_us)
+                        known_us = came_us
+                    pace = caches.pace(pace, client.spec, wait_us, time_us, came_us, passed=passed)
+                    ends_us = max(ends_us, time_us + caches.rechecks.plain_us(wait_us))
+                    if pace.factor > 1:
+                        far_us = time_us + caches.rechecks.stretched_us(client.spec, wait_us, pace.factor, int(time_us))
+                    pace = pace._replace(last_us=ends_us)
             next_us = time_us + exponential(client.rate)
             if known_us < next_us < ends_us:
-                here = 1 + poisson(self._draw, client.rate * (ends_us - next_us))
-                self._refused(here * client.weight, next_us, ends_us, degraded=delay_us < 0.0)
-                factor = self.rechecks.factor(client.spec, factor, here)
-                next_us = ends_us + exponential(client.rate)
-            elif 0.0 < ends_us <= next_us and known_us < ends_us:
-                # Nobody came while it lasted.
-                factor, ends_us = 1, 0.0
-            replace(events, (next_us, index, gateway, known_us, ends_us, factor))
+                next_us, pace = self._turned(client, next_us, ends_us, far_us, pace, degraded=delay_us < 0.0)
+            replace(events, (next_us, index, gateway, known_us, ends_us, pace))
 
-    def _ask(self, client: Client, gateway: int, time_us: float, delay_us: float, factor: int) -> float:
-        """One exact check: for how long refusals last here from now on, 0 where there is none."""
+    def _turned(
+        self, client: Client, next_us: float, ends_us: float, far_us: float, pace: _Pace, *, degraded: bool
+    ) -> tuple[float, _Pace]:
+        """From ``next_us`` on checks are refused at a gateway: the first that is not, and what the deny cache knows then."""
+        here = 1 + poisson(self._draw, client.rate * (ends_us - next_us))
+        self._refused(here * client.weight, next_us, ends_us, degraded=degraded)
+        last_us = ends_us
+        if not degraded:
+            turned = pace.turned + here
+            if turned >= HAMMERED and far_us > ends_us:
+                more = poisson(self._draw, client.rate * (far_us - ends_us))
+                self._refused(more * client.weight, ends_us, far_us, degraded=False)
+                last_us = far_us
+            pace = pace._replace(turned=turned, last_us=last_us)
+        return last_us + self._draw.expovariate(client.rate), pace
+
+    def _ask(self, client: Client, gateway: int, time_us: float, delay_us: float) -> tuple[bool, int]:
+        """One exact check: whether it passed, and how long the next one would wait, 0 where it is not known to be refused."""
         weight, counts = client.weight, self.counts
         counts.asked += weight
         if weight == 1.0:
@@ -209,12 +240,11 @@ class Clients:
             client.exact += 1
             client.sweep.admitted(max(at_us, client.sweep.last_us), 1)
             counts.admitted += weight
-            if not self.rechecks.learn_passes or spec.admit(after, at_us, 1) is not None:
-                return 0.0
+            if not self.caches.learn_passes or spec.admit(after, at_us, 1) is not None:
+                return True, 0
         else:
             counts.refused += weight
-        retry_us = spec.verdict(client.state, at_us, 1, admitted=False).retry_after_us or 1
-        return self.rechecks.hold_us(retry_us, factor, self._draw)
+        return after is not None, spec.verdict(client.state, at_us, 1, admitted=False).retry_after_us or 1
 
     def _share(self, client: Client, gateway: int, time_us: float) -> float:
         """One check by the local share: when its refusals end, 0 where it passed."""

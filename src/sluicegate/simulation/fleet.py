@@ -13,12 +13,13 @@ from sluicegate.algorithms.precision import Precision
 from sluicegate.bounds import BREAKER_FAILURES, SIM_HEAD_CLIENTS, SIM_STRATUM_CLIENTS
 from sluicegate.clock import US_PER_S
 from sluicegate.simulation.calibration import Calibration
-from sluicegate.simulation.clients import Clients, Rechecks
+from sluicegate.simulation.clients import Caches, Clients
 from sluicegate.simulation.draws import Zipf, poisson, strata
 from sluicegate.simulation.events import Event, event_of
 from sluicegate.simulation.masters import Master
 from sluicegate.simulation.plan import FREE, PAID, FleetPlan, Scenario
 from sluicegate.simulation.shared import Gateway, SharedCounter, SharedStore, per_second
+from sluicegate.stores.near.rechecks import Rechecks
 from sluicegate.stores.near.settings import NearSettings
 
 __all__ = ["BIN_US", "Bin", "Fleet"]
@@ -53,7 +54,7 @@ class Fleet:
         self.last_played = zipf.rank_at(0.5 * FREE.tokens / FREE.period_us / plan.usual_per_us)
         self.clients = Clients(
             strata(draw, SIM_HEAD_CLIENTS, self.last_played, SIM_STRATUM_CLIENTS), zipf, plan.usual_per_us,
-            plan.gateways, plan.masters, ((FREE, 1.0), (PAID, plan.paid)), Rechecks(near.trust_us, plan.learn_passes, plan.spread_us, near.terms),
+            plan.gateways, plan.masters, ((FREE, 1.0), (PAID, plan.paid)), Caches(Rechecks(near.terms, near.trust_us, near.stretch_max_us), plan.gateways, plan.learn_passes),
             (plan.begin_us, plan.end_us, BIN_US), plan.affinity, draw,
         )  # fmt: skip
         self.tail_per_us = plan.usual_per_us * zipf.shares(self.last_played + 1, plan.keys)

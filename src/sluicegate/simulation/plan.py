@@ -45,8 +45,8 @@ class FleetPlan:
     """The numbers of one run. ConfigurationError names the flag whose number is out of range.
 
     ``rate``: checks per second and gateway. ``keys``: live clients, whose checks follow Zipf's law with ``exponent``; a tenth of them is paid; with ``affinity`` a client always
-    comes to the same gateway. ``learn_passes`` off and ``spread_us``: deny caches that are not the
-    product's, to compare with; see ``Rechecks``. ``seconds`` are watched after
+    comes to the same gateway. ``learn_passes`` off: deny caches that are not the
+    product's, to compare with; see ``Caches``. ``seconds`` are watched after
     ``warmup_s`` that are not counted. ``oneway_us`` is the network's time from a gateway to a master, the same back, and an exponential ``jitter_us`` more.
     """
 
@@ -61,7 +61,6 @@ class FleetPlan:
     paid: float = 0.1
     affinity: bool = False
     learn_passes: bool = True
-    spread_us: int = 0
     endpoint_part: float = 0.2
     warmup_s: float = 2.0
     tick_us: int = 5_000

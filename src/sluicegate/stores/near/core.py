@@ -55,7 +55,10 @@ class NearCore(Locked):
         self._tasks: set[asyncio.Task[None]] = set()
         self._keep = keep
         name_of = hash if self._news is None else self._news.news_name
-        denials = Denials(settings.denials_max, settings.trust_us, settings.terms, name_of)
+        nodes = partial(_nodes_of, self._fleet)
+        # Who hears no news asks again as often as ever.
+        stretch_us = 0 if self._news is None else settings.stretch_max_us
+        denials = Denials(settings.denials_max, settings.trust_us, settings.terms, name_of, nodes, stretch_us)
         leases = Leases(settings)
         self.front = Front(leases, denials, self.stats, clock.now_us, self.poke)
         random = Random()  # noqa: S311 -- spreads load; nothing is kept secret by it
@@ -99,7 +102,7 @@ class NearCore(Locked):
     @property
     def nodes(self) -> int:
         """The store's, 1 where it does not know. See ``FleetStore.nodes``."""
-        return 1 if self._fleet is None else self._fleet.nodes
+        return _nodes_of(self._fleet)
 
     # ------------------------------------------------------------------ what is remembered
 
@@ -185,3 +188,7 @@ def _heard(found: weakref.ref[NearCore], names: Sequence[int] | None) -> None:
     if core is not None:
         with core._lock:
             core.front.denials.heard(names)
+
+
+def _nodes_of(fleet: FleetStore | None) -> int:
+    return 1 if fleet is None else fleet.nodes

@@ -9,11 +9,9 @@ The store answers with a duration, so no clock is compared with another. Here it
 and shortened by how wrong both clocks may run, so it ends here before it ends there. Whatever is not heard of (news that was lost, a store that
 lost writes, a clock that was set forward) costs at most ``trust_us``: after that the store is asked again.
 
-**A token bucket that is hammered in many processes** is asked about more rarely. Each process would ask for every token that comes back, and one of
-them would get it. So where a process has refused a client as often as there are processes while one refusal lasted, the next one lasts for as many
-tokens as there are processes, of which one is this process's share. No token is lost by that: they gather in the bucket, of which no more
-than a quarter fills meanwhile, and pass together. It never lasts longer than ``trust_us``, and whoever is refused is told when it ends. A client that
-comes back when it was told is not refused so often, and gets each token when the store said; one that hammered, and stops, may be told once more to wait.
+Where several processes are hammered for one counter, its refusals last longer than the store said: see ``rechecks``. That is no refusal of the
+store any more, and costs at most ``stretch_max_us``. It takes a few checks that come before the store's own wait is over, one of them within this wait, so
+whoever comes back when he was told is asked about, whatever he did before.
 
 A plain object: no clock, no lock of its own, no I/O.
 """
@@ -24,52 +22,65 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from sluicegate.algorithms import TokenBucket
 from sluicegate.algorithms.leasing import LeaseTerms
 from sluicegate.algorithms.spec import Spec
 from sluicegate.bounds import DENIAL_MARKS, DENIALS_DROPPED_AT_ONCE
+from sluicegate.stores.near.rechecks import HAMMERED, Rechecks, room_us
 
 __all__ = ["Denials"]
 
 _MASK: Final = DENIAL_MARKS - 1
 
-_LEAST_TURNED: Final = 2
-_FULL: Final = 4
-"""The part of a bucket, 1 by this, that may fill while nobody asks."""
-
 
 class _Entry:
-    """The refusal of one counter: the least ``cost`` that was refused, when trust in it ends, when the client is told to come back, the mark's place,
-    the epoch of the question, by which numbers; ``turned``: about how often it was repeated.
+    """One counter that refuses, by ``spec``: ``cost`` is the least that was refused, ``place`` its mark's, ``epoch`` the question's.
+
+    Until ``ends_us`` the store refuses. ``ready_us``: when a client is told to come back. Checks are counted in ``turned``, with what is left of those before, until they
+    are ``HAMMERED``; from then on (``quiet_us`` says so) they are refused until ``far_us``. ``due_us``, ``factor``: see ``Rechecks``.
     """
 
-    __slots__ = ("cost", "ends_us", "epoch", "place", "ready_us", "spec", "turned")
+    __slots__ = (
+        "cost", "due_us", "ends_us", "epoch", "factor", "far_us", "place", "quiet_us", "ready_us", "spec", "turned",
+    )  # fmt: skip
 
-    def __init__(self, cost: int, ends_us: int, ready_us: int, place: int, epoch: int, spec: Spec) -> None:
+    def __init__(self, cost: int, spec: Spec, place: int, epoch: int) -> None:
         self.cost = cost
-        self.ends_us = ends_us
-        self.ready_us = ready_us
+        self.spec = spec
         self.place = place
         self.epoch = epoch
-        self.spec = spec
+        self.factor = 1
         self.turned = 0
+        self.ends_us = self.far_us = self.quiet_us = self.ready_us = self.due_us = 0
+
+    @property
+    def last_us(self) -> int:
+        """Until when it refuses."""
+        return self.far_us if self.turned >= HAMMERED else self.ends_us
+
+    def turn_away(self) -> None:
+        """One check more is refused that may be the one too many."""
+        # Threads may lose some of these; then it takes a few more.
+        self.turned += 1
+        if self.turned >= HAMMERED:
+            self.ready_us = max(self.ready_us, self.far_us)
+            self.quiet_us = self.far_us
 
 
 class Denials:
     """At most ``most`` counters that refuse, 0: none is remembered. ``trust_us`` (>= 1): the longest that a refusal is repeated without asking again.
 
-    ``terms`` say how far clocks are trusted. ``name_of`` gives a counter's number in news, the same in all processes that hear of each other. ``nodes`` says
-    how many processes ask the store; while it is 1 nothing is refused for longer than the store said.
+    ``terms`` say how far clocks are trusted. ``name_of`` gives a counter's number in news, the same in all processes that hear of each other.
+    ``stretch_max_us``: the longest that a refusal of a counter is repeated for which several of ``nodes()`` processes are hammered, 0: no longer than the store said.
 
     ``refuses`` and ``active`` may be called beside anything else; all else is called by one thread at a time.
     ``epoch`` grows with everything that is forgotten; ``active`` is False while nothing is known.
 
-    Memory: what ends first leaves first, as far as ``trust_us`` decides when: in the order in which it was learned. Nothing costs more than a few
+    Memory: what was learned first leaves first; that is about the order in which it ends. Nothing costs more than a few
     steps, however many counters there are, apart from forgetting all.
     """
 
     __slots__ = (
-        "_entries", "_floor", "_get", "_marks", "_most", "_name_of", "_nodes", "_terms", "_trust_us", "active", "epoch",
+        "_entries", "_floor", "_get", "_marks", "_most", "_name_of", "_nodes", "_rechecks", "active", "epoch",
     )  # fmt: skip
 
     def __init__(
@@ -79,12 +90,12 @@ class Denials:
         terms: LeaseTerms,
         name_of: Callable[[str], int] = hash,
         nodes: Callable[[], int] = lambda: 1,
+        stretch_max_us: int = 0,
     ) -> None:
         self._most = most
-        self._trust_us = trust_us
-        self._terms = terms
-        self._name_of = name_of
+        self._rechecks = Rechecks(terms, trust_us, stretch_max_us)
         self._nodes = nodes
+        self._name_of = name_of
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._get = self._entries.get
         # Of all counters whose numbers end alike: the epoch at which one was last forgotten. So a number is enough to forget a counter, and
@@ -101,25 +112,36 @@ class Denials:
     def refuses(self, key: str, spec: Spec, cost: int, now_us: int) -> int | None:
         """Microseconds (>= 1) until ``cost`` passes by these numbers if nobody else asks; None: not known to be refused.
 
-        Where it answers, the store would refuse, as far as its news was heard; or the counter is a bucket that is hammered.
+        Where it answers, the store would refuse, as far as its news was heard; or several processes are hammered for this counter.
         """
         entry = self._get(key)
-        if entry is None or now_us >= entry.ends_us or cost < entry.cost or self._marks[entry.place] > entry.epoch:
+        if entry is None or cost < entry.cost or self._marks[entry.place] > entry.epoch:
             return None
         known = entry.spec
-        if spec is known or spec == known:
-            # Threads may lose a few of these; it says only whether there were many.
-            entry.turned += 1
-            return entry.ready_us - now_us
-        return None
+        if spec is not known and spec != known:
+            return None
+        if now_us >= entry.quiet_us:
+            if now_us >= entry.ends_us:
+                return None
+            entry.turn_away()
+        return entry.ready_us - now_us
 
     def learn(
-        self, key: str, spec: Spec, cost: int, retry_after_us: int, sent_us: int, epoch: int, came_us: int
+        self,
+        key: str,
+        spec: Spec,
+        cost: int,
+        retry_after_us: int,
+        sent_us: int,
+        epoch: int,
+        came_us: int,
+        *,
+        passed: bool = False,
     ) -> None:
         """A store's refusal of ``cost``: it would pass after ``retry_after_us`` (>= 1), if nobody else asked.
 
         ``sent_us``, ``epoch``: the steady time and ``self.epoch`` before the question was sent. Nothing is learned where this counter may have
-        been forgotten since. ``came_us``: when the answer came; a client is told to wait from then on.
+        been forgotten since. ``came_us``: when the answer came; a client is told to wait from then on. ``passed``: this one was admitted, and took what was left.
         Not for counters that count what they refuse (``denied_counts``), whose waits get longer with every question.
         """
         if not self._most:
@@ -127,36 +149,39 @@ class Denials:
         place = self._name_of(key) & _MASK
         if epoch < self._floor or self._marks[place] > epoch:
             return
-        entries = self._entries
-        ends_us = sent_us + min(self._terms.usable_us(retry_after_us), self._trust_us)
-        entry = _Entry(cost, ends_us, came_us + retry_after_us, place, epoch, spec)
+        entries, rechecks = self._entries, self._rechecks
+        entry = _Entry(cost, spec, place, epoch)
+        entry.ends_us = entry.far_us = entry.quiet_us = sent_us + rechecks.plain_us(retry_after_us)
+        entry.ready_us = came_us + retry_after_us
         known = entries.pop(key, None)
-        if known is not None and self._marks[place] <= known.epoch and known.spec == spec:
-            self._stretch(known, entry, sent_us)
+        if known is not None and not (self._marks[place] <= known.epoch and known.spec == spec):
+            known = None
+        if rechecks.stretch_max_us and (nodes := self._nodes()) > 1 and room_us(spec):
+            self._follow(entry, known, retry_after_us, sent_us, came_us, nodes, passed=passed)
+        if known is not None:
             entry = _better(known, entry, sent_us)
         self._make_room(sent_us)
         entries[key] = entry
         self.active = True
 
-    def _stretch(self, known: _Entry, entry: _Entry, sent_us: int) -> None:
-        """Have a refusal last longer where the one before it was repeated as often as there are processes, and its counter is a bucket."""
-        spec = entry.spec
-        if (
-            known.turned < _LEAST_TURNED
-            or sent_us - known.ends_us > self._trust_us
-            or not isinstance(spec, TokenBucket)
-        ):
-            return
-        nodes = self._nodes()
-        if nodes < 2 or known.turned < nodes:
-            return
-        tokens = min(nodes * entry.cost, spec.capacity // _FULL)
-        pause_us = min(tokens * spec.period_us // spec.tokens, self._trust_us)
-        # Processes that were refused at the same time should not ask at the same time; the time of asking is as good as drawn.
-        pause_us -= pause_us * (sent_us & 255) >> 10
-        if sent_us + pause_us > entry.ends_us:
-            entry.ends_us = sent_us + pause_us
-            entry.ready_us = max(entry.ready_us, entry.ends_us)
+    def _follow(
+        self, entry: _Entry, known: _Entry | None, wait_us: int, sent_us: int, came_us: int, nodes: int, *, passed: bool
+    ) -> None:
+        """What a refusal that may last longer takes over from the one before it."""
+        rechecks = self._rechecks
+        entry.due_us = rechecks.due_us(wait_us, came_us)
+        # From the first check on, they are counted.
+        entry.quiet_us = 0
+        if known is not None and sent_us - known.last_us <= rechecks.stretch_max_us:
+            # Whatever there was before: a check that comes too early must be the last straw.
+            turned = min(known.turned, HAMMERED - 1)
+            entry.turned = turned // 2 if passed else turned
+            entry.factor = known.factor
+            # Not for another cost, nor for a question that was under way with the last one.
+            if passed or (known.cost == entry.cost and sent_us >= known.last_us):
+                taken = known.turned >= HAMMERED and rechecks.taken(wait_us, sent_us, known.due_us)
+                entry.factor = rechecks.factor(known.factor, nodes, passed=passed, taken=taken)
+        entry.far_us = sent_us + rechecks.stretched_us(entry.spec, wait_us, entry.factor, sent_us)
 
     def forget(self, keys: Iterable[str] | None) -> None:
         """These counters may pass now, None: all of them. For what this process did or was told itself."""
@@ -193,8 +218,11 @@ class Denials:
             if not entries:
                 return
             key = next(iter(entries))
-            if entries[key].ends_us > now_us and len(entries) < self._most:
-                return
+            if len(entries) < self._most:
+                entry = entries[key]
+                kept_us = self._rechecks.stretch_max_us if entry.turned else 0
+                if entry.last_us + kept_us > now_us:
+                    return
             del entries[key]
 
 

@@ -381,7 +381,8 @@ class Front:
                 continue
             retry_us = spec.verdict(state, at_us, cost, False).retry_after_us
             if retry_us:
-                self.denials.learn(counter.prefix + subject, spec, cost, retry_us, asking.sent_us, asking.epoch, now_us)
+                key = counter.prefix + subject
+                self.denials.learn(key, spec, cost, retry_us, asking.sent_us, asking.epoch, now_us, passed=True)
 
     @staticmethod
     def _put_back(spent: Sequence[Spent]) -> None:

@@ -13,6 +13,7 @@ from sluicegate.bounds import (
     LEASE_HORIZON_US_MAX,
     LEASE_HORIZON_US_MIN,
     LEASES_IN_PROCESS_MAX,
+    STRETCH_US_MAX,
     TRUST_US_MAX,
     TRUST_US_MIN,
 )
@@ -25,6 +26,7 @@ _RANGES: Final = {
     "leases_max": (0, LEASES_IN_PROCESS_MAX),
     "denials_max": (0, DENIALS_MAX),
     "trust_us": (TRUST_US_MIN, TRUST_US_MAX),
+    "stretch_max_us": (0, STRETCH_US_MAX),
     "hot_per_s": (1, HOT_PER_S_MAX),
     "cold_per_s": (0, HOT_PER_S_MAX),
     "cold_us": (1_000_000, 3_600_000_000),
@@ -39,6 +41,7 @@ class NearSettings:
     taken, at most half of a lease; a quarter of it is the pace at which the store is asked. ``exact_below``: a counter of fewer tokens per
     process is decided by the store. ``leases_max``: counters that a process leases at one time, 0 for none.
     ``denials_max``: refusals that are remembered, 0 for none; ``trust_us``: for how long at most without asking again.
+    ``stretch_max_us``: for how long at most where several processes are hammered for one counter, 0: no longer than the store said; see ``Rechecks``.
     ``hot_per_s``: at so many calls a second a counter is hot; ``cold_per_s``: below so many, for ``cold_us``, it is cold again, less than ``hot_per_s``.
     """
 
@@ -48,6 +51,7 @@ class NearSettings:
     leases_max: int = 10_000
     denials_max: int = 100_000
     trust_us: int = 1_000_000
+    stretch_max_us: int = 5_000_000
     hot_per_s: int = 50
     cold_per_s: int = 10
     cold_us: int = 10_000_000
