@@ -99,3 +99,21 @@ def test_a_child_starts_its_own() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
         worker.chores.close()
+
+
+def test_a_fault_does_not_end_it(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What raises is told in the log, and done again."""
+    monkeypatch.setattr("sluicegate.stores.near.chores.US_PER_S", 1_000)
+
+    class Faulty(Worker):
+        def work(self) -> int | None:
+            found = super().work()
+            if self.done < 3:
+                raise ZeroDivisionError
+            return found
+
+    worker = Faulty(5)
+    worker.chores.poke()
+    assert ended()
+    assert worker.done == 5
+    assert caplog.text.count("test: what was due failed") == 2

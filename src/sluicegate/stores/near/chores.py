@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -11,12 +12,14 @@ from sluicegate.stores.locks import Locked
 
 __all__ = ["Chores"]
 
+_log = logging.getLogger("sluicegate.store")
+
 
 class Chores(Locked):
     """Calls ``work``, a method, in a daemon thread when it is poked, and again when ``work`` says so (a steady time in microseconds; None: not again).
 
     The thread is started by the first poke and ends when there is nothing to do, or nobody uses the object of ``work`` any more. A forked child
-    starts its own. ``work`` must not raise.
+    starts its own. Where ``work`` raises, the log says so, and it is called again a second later.
     """
 
     def __init__(self, name: str, work: Callable[[], int | None], now_us: Callable[[], int]) -> None:
@@ -75,5 +78,10 @@ class Chores(Locked):
             work = self._work()
             if work is None:
                 return
-            due_us = work()
+            try:
+                due_us = work()
+            except Exception:  # noqa: BLE001
+                # A thread that has ended is missed by nobody until what it does is long overdue.
+                _log.exception("%s: what was due failed", self._name)
+                due_us = self._now_us() + US_PER_S
             del work

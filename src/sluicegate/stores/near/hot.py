@@ -393,7 +393,7 @@ class HotStore(Locked):
             sent_us = self._now_us()
         try:
             store_us, total = exchange(self.store, one, offered, admitted)
-        except StoreError:
+        except Exception:  # noqa: BLE001 -- whatever it is, the next turn must come
             with self._lock:
                 one.failed(offered, admitted)
         else:
@@ -419,7 +419,7 @@ class HotStore(Locked):
                 if begun.wait_us is not None:
                     with self._lock:
                         self.splits.gated(split.whole, split.subject, begun.wait_us, sent_us, self._now_us())
-        except StoreError:
+        except Exception:  # noqa: BLE001 -- whatever it is, the next turn must come
             # What was perhaps charged is charged again: never too little.
             with self._lock:
                 split.admitted += admitted

@@ -147,7 +147,8 @@ class Keeper(Locked):
         grants: Sequence[LeaseGrant | StoreError]
         try:
             grants = self._store.lease(leases.holder, self._terms, items)
-            self.error = next((grant for grant in grants if isinstance(grant, StoreError)), None)
+            errors = [grant for _, grant in zip(items, grants, strict=True) if isinstance(grant, StoreError)]
+            self.error = errors[0] if errors else None
         except Exception as problem:  # noqa: BLE001
             # Whatever it is, nobody may be left waiting for an answer, and the next counter must be asked for.
             error = problem if isinstance(problem, StoreError) else StoreError(f"leases: {problem!r}")
@@ -174,7 +175,12 @@ class Keeper(Locked):
         if self._closing or self._event is not event:
             self.give_back()
             return -1.0
-        wait_us = self.look()
+        try:
+            wait_us = self.look()
+        except Exception as problem:  # noqa: BLE001
+            # A thread that has ended is missed by nobody until the leases run out.
+            self.error = problem if isinstance(problem, StoreError) else StoreError(f"leases: {problem!r}")
+            return self._leases.tick_us / US_PER_S
         return None if wait_us is None else wait_us / US_PER_S
 
     @property

@@ -158,6 +158,29 @@ def test_the_thread_survives_whatever_the_store_does(owner: Owner) -> None:
         until(lambda: owner.keeper.error is None and owner.left() > 0, owner)
 
 
+def test_the_thread_survives_a_store_that_does_not_answer_every_ask(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too few answers are a failure of all asks, none of which is waited for then."""
+    with monkeypatch.context() as patch:
+        patch.setattr(owner.store, "lease", lambda *_: [])
+        until(lambda: owner.keeper.error is not None, owner)
+        assert "shorter" in str(owner.keeper.error)
+    until(lambda: owner.keeper.error is None and owner.left() > 0, owner)
+
+
+def test_the_thread_survives_its_own_faults(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a look raises, that is told, and the next one comes a tick later."""
+    until(lambda: owner.left() > 0, owner)
+    thread = owner.keeper._thread
+    with monkeypatch.context() as patch:
+        patch.setattr(owner.keeper, "_nodes", lambda: 1 // 0)
+        until(lambda: owner.keeper.error is not None, owner)
+        assert "ZeroDivisionError" in str(owner.keeper.error)
+    until(lambda: owner.keeper.error is None and owner.left() > 0, owner)
+    assert owner.keeper._thread is thread
+
+
 def test_a_chore_that_fails_harms_nothing(owner: Owner) -> None:
     """Other work of the thread is done when it is due, whatever it raises."""
 
