@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sluicegate.algorithms.precision import Precision
-from sluicegate.stores.base import Charge
+from sluicegate.stores.base import Charge, Counter
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.near.heat import Heat
 from sluicegate.stores.near.hot import HotStore
@@ -45,8 +45,12 @@ class Warmth:
         heat.saw(key)
         if now_us >= heat.due_us:
             self._step(now_us)
-        if key in heat and key not in self._promoted:
+        if key in heat and (key not in self._promoted or self._has_left(charge[0], key)):
             self._promote(charge, key, now_us)
+
+    def _has_left(self, counter: Counter, key: str) -> bool:
+        """Whether it was idle for a moment in which others took its place among the leased."""
+        return counter.precision is Precision.AUTO and self._leases.used(key) is None
 
     def forked(self) -> None:
         """In a child nothing is hot yet."""
@@ -65,6 +69,7 @@ class Warmth:
 
     def _promote(self, charge: Charge, key: str, now_us: int) -> None:
         counter, subject, _ = charge
+        self._used.pop(key, None)
         if counter.precision is Precision.AUTO:
             promoted = self._leases.promote(counter, subject, now_us)
         else:
@@ -74,6 +79,7 @@ class Warmth:
         else:
             # It cannot be leased or split; it may be tried again when it is found hot again.
             self._heat.forget(key)
+            self._promoted.discard(key)
 
     def _step(self, now_us: int) -> None:
         for key in self._promoted:
