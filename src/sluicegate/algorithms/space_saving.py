@@ -49,17 +49,18 @@ class SpaceSaving(Generic[K]):
         # Keys that had the least count when it was last looked for; those that came since have more.
         self._least_keys: list[K] = []
 
-    def add(self, key: K) -> None:
-        """One event. A tenth of a microsecond for a key that is counted; for another one constant on the average, with a step of ``size`` now and then."""
+    def add(self, key: K) -> int:
+        """One event: how often ``key`` came at most. A tenth of a microsecond for a key that is counted; for another one constant on the average, with a step of ``size`` now and then."""
         counts = self._counts
         if key in counts:
-            counts[key] += 1
-        elif len(counts) < self._size:
+            counts[key] = times = counts[key] + 1
+            return times
+        if len(counts) < self._size:
             counts[key] = 1
-        else:
-            self._replace_least(key)
+            return 1
+        return self._replace_least(key)
 
-    def _replace_least(self, key: K) -> None:
+    def _replace_least(self, key: K) -> int:
         counts, least, candidates = self._counts, self._least, self._least_keys
         while True:
             while candidates:
@@ -69,7 +70,7 @@ class SpaceSaving(Generic[K]):
                     self._errors.pop(gone, None)
                     counts[key] = least + 1
                     self._errors[key] = least
-                    return
+                    return least + 1
             self._least = least = min(counts.values())
             self._least_keys = candidates = [one for one, count in counts.items() if count == least]
 

@@ -193,9 +193,11 @@ class Gateway:
     def heated(self, counter: SharedCounter, exact: int, time_us: float) -> None:
         """The store was asked so often for a counter that is leased only while it is hot."""
         now_us = self.clock_us(time_us)
-        for _ in range(exact):
-            self.heat.saw(counter.counter.prefix + "*")
-        if now_us >= self.heat.due_us and self.heat.step(now_us)[0]:
+        key, heat = counter.counter.prefix + "*", self.heat
+        risen = sum([heat.saw(key, now_us) for _ in range(exact)]) > 0
+        if now_us >= heat.due_us:
+            risen = bool(heat.step(now_us)[0]) or risen
+        if risen:
             self.leases.promote(counter.counter, "*", now_us)
             self.promoted_us = self.promoted_us or time_us
 

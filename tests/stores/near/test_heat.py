@@ -16,10 +16,10 @@ SETTINGS = NearSettings(hot_per_s=100, cold_per_s=40, cold_us=5 * US_PER_S)
 
 
 def second(heat: Heat, calls: dict[str, int], now_us: int) -> tuple[list[str], list[str]]:
-    """One window with so many calls."""
+    """One window with so many calls at its end."""
     for key, count in calls.items():
         for _ in range(count):
-            heat.saw(key)
+            heat.saw(key, now_us)
     return heat.step(now_us)
 
 
@@ -45,7 +45,7 @@ def test_the_hottest_come_first_and_only_what_is_certain() -> None:
     ]
     source.shuffle(stream)
     for key in stream:
-        heat.saw(key)
+        heat.saw(key, US_PER_S)
     risen, cold = heat.step(US_PER_S)
     assert risen[0] in ("hot4", "hot3", "hot2")
     assert (set(risen), cold) == (set(calls), [])
@@ -94,8 +94,38 @@ def test_leased_calls_count_too() -> None:
 def test_windows_that_nobody_ended() -> None:
     """Before a window is over nothing is told; a long one counts by its rate, so that a pause makes nothing hot."""
     heat = Heat(SETTINGS)
-    assert second(heat, {"a": 5_000}, HEAT_WINDOW_US - 1) == ([], [])
+    assert second(heat, {"a": 99}, HEAT_WINDOW_US - 1) == ([], [])
     assert heat.due_us == HEAT_WINDOW_US
+    assert not any(heat.saw("a", 59 * US_PER_S) for _ in range(4_900))
     assert heat.step(60 * US_PER_S) == ([], [])
     assert second(heat, {"a": 100}, 61 * US_PER_S) == (["a"], [])
     assert second(heat, {}, 600 * US_PER_S) == ([], ["a"])
+
+
+def test_hot_before_the_window_is_over() -> None:
+    """The call that is one too many for a whole window makes a counter hot, and says so once; the end of the window does not tell it again."""
+    heat = Heat(SETTINGS)
+    assert [heat.saw("a", 1_000 + number) for number in range(300)] == [number == 99 for number in range(300)]
+    assert "a" in heat
+    assert second(heat, {"b": 100}, US_PER_S) == (["b"], [])
+    assert second(heat, {}, 5 * US_PER_S - 1) == ([], [])
+    assert second(heat, {}, 6 * US_PER_S) == ([], ["a", "b"])
+
+
+def test_what_cannot_be_treated_as_hot_is_tried_once_in_a_window() -> None:
+    """A counter that is forgotten as hot is told again when the window is over, not with every call."""
+    heat = Heat(SETTINGS)
+    told = 0
+    for _ in range(1_000):
+        if heat.saw("a", 1_000):
+            told += 1
+            heat.forget("a")
+    assert told == 1
+    assert heat.step(US_PER_S) == (["a"], [])
+
+
+def test_only_what_is_certain_makes_hot_at_once() -> None:
+    """Counts that are inherited from other keys make nothing hot, however high they are."""
+    heat = Heat(SETTINGS, size=10)
+    assert not any(heat.saw(f"cold{number % 400}", 1_000) for number in range(8_000))
+    assert any(heat.saw("hot", 1_000) for _ in range(100))

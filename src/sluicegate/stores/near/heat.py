@@ -4,7 +4,7 @@ Calls are counted in windows of about a second by Space-Saving, so in bounded me
 that is called hot was called at least that often. Of N calls in a window one whose rate is above the threshold by more than
 N / ``HEAT_COUNTERS_MAX`` is certainly found.
 
-Hysteresis. A counter is hot with the first window in which it reaches ``hot_per_s``. It is cold when no window has reached ``cold_per_s``
+Hysteresis. A counter is hot as soon as it has been called so often within a window as ``hot_per_s`` for all of it makes. It is cold when no window has reached ``cold_per_s``
 for ``cold_us``, so it changes at most once in that time, and a load that stays above ``cold_per_s`` never makes it cold.
 """
 
@@ -35,12 +35,14 @@ class Heat:
     ``HOT_COUNTERS_MAX``, are counted exactly.
     """
 
-    __slots__ = ("_begun_us", "_hot", "_settings", "_sketch", "due_us")
+    __slots__ = ("_begun_us", "_enough", "_hot", "_settings", "_sketch", "due_us")
 
     def __init__(self, settings: NearSettings, now_us: int = 0, size: int = HEAT_COUNTERS_MAX) -> None:
         self._settings = settings
         self._sketch: SpaceSaving[str] = SpaceSaving(size)
         self._hot: dict[str, _Hot] = {}
+        # Calls that are enough for a whole window, however soon they came.
+        self._enough = -(-settings.hot_per_s * HEAT_WINDOW_US // US_PER_S)
         self._begun_us = now_us
         self.due_us = now_us + HEAT_WINDOW_US
 
@@ -48,13 +50,22 @@ class Heat:
         """Whether a counter is hot."""
         return key in self._hot
 
-    def saw(self, key: str) -> None:
-        """A counter was asked for once: a tenth of a microsecond or two."""
+    def saw(self, key: str, now_us: int) -> bool:
+        """A counter was asked for once: whether that made it hot. A tenth of a microsecond or two.
+
+        It says so once in a window; a window that should have ended is ``step``'s to judge, by its whole length.
+        """
         hot = self._hot.get(key)
-        if hot is None:
-            self._sketch.add(key)
-        else:
+        if hot is not None:
             hot.calls += 1
+            return False
+        sketch, enough = self._sketch, self._enough
+        if sketch.add(key) < enough or now_us >= self.due_us or sketch.guaranteed(key) != enough:
+            return False
+        if len(self._hot) >= HOT_COUNTERS_MAX:
+            return False
+        self._hot[key] = _Hot(now_us)
+        return True
 
     def saw_many(self, key: str, calls: int) -> None:
         """A hot counter was asked for so often where nobody told each call. Of a counter that is not hot it says nothing."""
@@ -68,6 +79,7 @@ class Heat:
 
     def step(self, now_us: int) -> tuple[list[str], list[str]]:
         """(counters that are hot from now on, the hottest first; counters that are cold again). Ends the window where it has lasted long enough.
+        Those that ``saw`` found are not told again.
 
         A window that nobody ended in time is longer, and its rates are those of all of it.
         """
@@ -94,7 +106,7 @@ class Heat:
 
     def _risen(self, now_us: int, passed_us: int) -> list[str]:
         least = -(-self._settings.hot_per_s * passed_us // US_PER_S)
-        found = self._sketch.guaranteed_above(least)
+        found = [each for each in self._sketch.guaranteed_above(least) if each[0] not in self._hot]
         found.sort(key=lambda each: (-each[1], each[0]))
         risen = [key for key, _ in found[: HOT_COUNTERS_MAX - len(self._hot)]]
         self._hot |= {key: _Hot(now_us) for key in risen}

@@ -42,7 +42,7 @@ class Warmth:
     def saw(self, charge: Charge, key: str, now_us: int) -> None:
         """The store is asked about a charge of a counter that could be decided otherwise once it is hot."""
         heat = self._heat
-        heat.saw(key)
+        heat.saw(key, now_us)
         if now_us >= heat.due_us:
             self._step(now_us)
         if key in heat and (key not in self._promoted or self._has_left(charge[0], key)):
