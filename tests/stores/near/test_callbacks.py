@@ -140,6 +140,28 @@ async def test_undoing_does_not_keep_the_caller_waiting_and_is_done_before_the_e
     assert [receipt.counter for receipt in bench.model.refunded] == [own]
 
 
+def test_an_answer_that_comes_outside_of_a_loop_is_told(bench, counter_of, own, monkeypatch) -> None:
+    """Where a store is closed from another thread nothing can be given back; the caller gets his answer all the same."""
+    near = bench.near()
+    scarce = counter_of("scarce", TokenBucket(1_000, 1, 86_400 * US_PER_S), Precision.LEASED)
+    bench.supply(near, scarce, tokens=3)
+    memory = bench.model.memory
+
+    def submit(request, done, *, peek: bool = False) -> None:
+        bench.clock.advance(2 * US_PER_S)
+        left = memory.decide_one([(scarce, "*", 0)], peek=True).verdicts()[0].remaining
+        if left:
+            memory.decide_one([(scarce, "*", left)])
+        done(memory.decide_one(request, peek=peek))
+
+    monkeypatch.setattr(bench.model, "submit", submit)
+    told: list = []
+    near.submit([(scarce, "*", 1), (own, "a", 1)], told.append)
+    assert [answer.admitted for answer in told] == [False]
+    assert near.stats.undo_failed == 1
+    assert bench.model.refunded == []
+
+
 async def test_a_failing_store_leaves_the_leased_part_standing(bench, shared, own) -> None:
     """By callback and in a batch the error says what was reached."""
     near = bench.near()

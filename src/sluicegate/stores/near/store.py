@@ -161,7 +161,13 @@ class NearStore(NearCalls):
         done(result)
 
     def _undo_later(self, receipts: Sequence[Receipt]) -> None:
-        task = asyncio.get_running_loop().create_task(self._undo_quietly(receipts))
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            # The store is being closed from elsewhere: there is nothing left to give it back by, and the caller must get his answer.
+            self.stats.undo_failed += len(receipts)
+            return
+        task = loop.create_task(self._undo_quietly(receipts))
         # A loop holds its tasks weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
