@@ -98,9 +98,7 @@ class Racers:
             share = CONNECTIONS // PROCESSES + (process < CONNECTIONS % PROCESSES)
             own = list(islice(numbers, share))
             skew_us = skews_us[process % len(skews_us)]
-            orders.append(
-                {"do": "open", "url": url, "rules": rules, "numbers": own, "skew_us": skew_us, "near": near}
-            )
+            orders.append({"do": "open", "url": url, "rules": rules, "numbers": own, "skew_us": skew_us, "near": near})
         assert sum(self._ask(orders)) == CONNECTIONS
 
     def round(self, users: Sequence[str], paths: Sequence[str], calls: int) -> Round:
