@@ -272,7 +272,7 @@ def _assumptions(fleet: Fleet) -> list[str]:
         f"{100 * plan.endpoint_part:g} % of the requests and a limit of 0.8 times what is asked of it; every request costs one token"),
         (f"of the clients of ranks up to {fleet.last_played:,} {played:,} are played one by one for all, drawn by rank; they have been asking for long when "
         "the run begins. The others ask for less than half of their limit, are never refused, and are counts of a Poisson process"),
-        "clients' own counters are decided exactly: after a refusal, or a pass that took the last token, nothing is asked until the store's wait is over, by the worst clocks, or for trust_us. None of them is leased, as a hot one with a large limit would be",
+        "clients' own counters are decided exactly: after a refusal, or a pass that took the last token, nothing is asked until the store's wait is over, by the worst clocks, or for trust_us; a client that hammers at several gateways is asked about more rarely, as the product's own rules say. None of them is leased, as a hot one with a large limit would be",
         "leases: the product's own objects on both sides; a gateway's requests of 5 ms take their tokens at one moment; clocks are up to 1 % wrong",
         "what a shared counter refuses is not given back to the client's counter",
         ("a master is one queue: calls of one size take the same time, one after the other; checks of one gateway for one master ride together while a call is "
