@@ -39,7 +39,17 @@ def test_without_flags_all_is_on(sluicegate: Run, served: list[Settings]) -> Non
 def test_each_number_has_a_flag(sluicegate: Run, served: list[Settings]) -> None:
     """Times are durations, numbers are numbers, and each arrives in its own field."""
     flags = ["--lease-ttl", "2s", "--lease-drift-ppm", "500", "--lease-horizon", "100ms", "--lease-exact-below", "20"]
-    flags += ["--leases-max", "7", "--leases-confirmed", "--deny-cache-max", "8", "--deny-cache-trust", "250ms"]
+    flags += [
+        "--leases-max",
+        "7",
+        "--leases-confirmed",
+        "--deny-cache-max",
+        "8",
+        "--deny-cache-trust",
+        "250ms",
+        "--deny-cache-stretch",
+        "3s",
+    ]
     flags += ["--hot-per-s", "90", "--cold-per-s", "9", "--cold-after", "1m"]
     assert sluicegate("serve", *flags).status == 0
     assert served[0].near == NearSettings(
@@ -49,6 +59,7 @@ def test_each_number_has_a_flag(sluicegate: Run, served: list[Settings]) -> None
         leases_max=7,
         denials_max=8,
         trust_us=250_000,
+        stretch_max_us=3_000_000,
         hot_per_s=90,
         cold_per_s=9,
         cold_us=60_000_000,

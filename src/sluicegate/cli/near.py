@@ -40,6 +40,11 @@ _NUMBERS: Final[tuple[tuple[str, str, str], ...]] = (
     ("deny-cache-max", "denials_max", "Refusals that one process remembers at once."),
     ("deny-cache-trust", "trust_us", "For how long a refusal is repeated without asking the store again."),
     (
+        "deny-cache-stretch",
+        "stretch_max_us",
+        "For how long at most where several processes refuse for one counter; 0: no longer than the store said.",
+    ),
+    (
         "hot-per-s",
         "hot_per_s",
         "Store calls a second from which on a counter is hot, and leased or split if it may be.",
