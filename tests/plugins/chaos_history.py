@@ -41,7 +41,7 @@ class History:
         self.rows, self.ends, self.errors = rows, ends, errors
         self.stepped_us = offset_us
         """By how much the machine's wall clock was set meanwhile. Then the times say nothing."""
-        self.found: object = None
+        self.found: Any = None
 
     def of(self, which: Iterable[int] | None = None) -> list[Row]:
         """The rows of these facts, None: of all."""
