@@ -117,7 +117,7 @@ LEASE_LIVES_MAX: Final = 1_024
 # Below so many tokens per process a counter may be wished exact; above that, leases always serve.
 EXACT_BELOW_MAX: Final = 1_000_000
 
-# Refusals that one process remembers, about 360 bytes each with the text of the key.
+# Refusals that one process remembers, about 460 bytes each with the text of the key.
 DENIALS_MAX: Final = 10_000_000
 
 # A refusal is trusted at least so long, or it would not be worth a look.
