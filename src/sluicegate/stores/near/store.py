@@ -26,7 +26,8 @@ class NearStore(NearCalls):
     Guarantees: no charge passes without a token, of a lease or of the store; while the store keeps its writes no interval sees more
     admitted than the algorithm's bound. A request that is refused costs nothing; where it was refused after a part of it was charged, that is given
     back, and only a failing store can lose it. Not guaranteed: that what is refused here would still be refused by a store that gave
-    something back meanwhile, for at most ``settings.trust_us``; and exact numbers in answers that the store did not give (LocalVerdict).
+    something back meanwhile, for at most ``settings.trust_us``, or ``settings.stretch_max_us``
+    where several processes are hammered for one counter; and exact numbers in answers that the store did not give (LocalVerdict).
 
     Peeks, refunds, grants and resets are the store's. One daemon thread keeps leases while anything is leased. A fork begins without leases
     and without what its parent knew of them. ``keep`` False: no thread; whoever made this calls ``step``.
