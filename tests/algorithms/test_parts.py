@@ -19,18 +19,14 @@ WINDOWS = st.integers(1_000, 10**11)
 @st.composite
 def specs(draw: st.DrawFn) -> Spec:
     capacity, window_us = draw(CAPACITIES), draw(WINDOWS)
-    made: Spec = draw(
-        st.sampled_from(
-            [
-                TokenBucket(capacity, draw(st.integers(1, 1_000)), draw(st.integers(1, 10**9))),
-                FixedWindow(capacity, window_us),
-                SlidingWindow(capacity, window_us),
-                SlidingWindow(capacity, window_us, 6),
-                SlidingLog(capacity, window_us),
-            ]
-        )
-    )
-    return made
+    made: list[Spec] = [
+        TokenBucket(capacity, draw(st.integers(1, 1_000)), draw(st.integers(1, 10**9))),
+        FixedWindow(capacity, window_us),
+        SlidingWindow(capacity, window_us),
+        SlidingWindow(capacity, window_us, 6),
+        SlidingLog(capacity, window_us),
+    ]
+    return draw(st.sampled_from(made))
 
 
 @given(specs(), st.integers(2, SPLIT_PARTS_MAX), st.integers(1, 50))

@@ -11,11 +11,11 @@ import pytest
 from sluicegate.algorithms import Outcome, Verdict
 from sluicegate.clock import ManualClock
 from sluicegate.errors import PartlyDecided, PartlyReached, StoreError
-from sluicegate.stores.answer import answers_of
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.load import load_rules
+from sluicegate.stores.answer import answers_of
 from sluicegate.stores.base import Answer, Receipt, Request
 from sluicegate.stores.memory import MemoryStore
 from sluicegate.testing import FlakyStore, LaterStore

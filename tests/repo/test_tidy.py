@@ -16,7 +16,18 @@ FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
 
 # Tests that talk to real processes and sockets may wait in real time; the others move a ManualClock.
-WAITING_TESTS = {"app", "chaos_leases", "cli", "doors", "examples", "faults", "gateway", "integrations", "plugins", "replay"}
+WAITING_TESTS = {
+    "app",
+    "chaos_leases",
+    "cli",
+    "doors",
+    "examples",
+    "faults",
+    "gateway",
+    "integrations",
+    "plugins",
+    "replay",
+}
 WAITING_FILES = {
     "tests/stores/near/leases/test_keeper.py",
     "tests/stores/near/leases/test_real.py",
