@@ -148,5 +148,5 @@ def test_a_process_spends_nothing_that_no_replica_has(pair) -> None:
             until(asked)
             assert entry.left(now_us()) == 0
         assert leases.counts.granted == granted
-        # Of all that was granted in vain only the last is still out, beside the other process's.
-        assert ask(store, 1).leases == 2
+        # Of all that was granted in vain at most the last is still out, beside the other process's.
+        assert ask(store, 1).leases <= 2

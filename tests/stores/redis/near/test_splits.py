@@ -149,7 +149,7 @@ def test_calls_of_a_split_counter_spread_over_the_masters(clusters, require_prog
         return [one / sum(made) for one in made]
 
     try:
-        assert max(ask(200)) > 0.9
+        assert max(ask(SETTINGS.hot_per_s - 1)) > 0.9
         end = time.monotonic() + 20
         while node.hot.splits.using(counter.prefix + SUBJECT, node.now_us()) is None:
             assert time.monotonic() < end, "never split"
