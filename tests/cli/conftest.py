@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
+from sluicegate.app.settings import Settings
+from sluicegate.cli import serve
 from sluicegate.cli.root import run
 
 RULES = """\
@@ -54,3 +56,16 @@ def rules(tmp_path: Path) -> Path:
     path = tmp_path / "rules.yaml"
     path.write_text(RULES)
     return path
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings that servers would have been run with."""
+    settings: list[Settings] = []
+
+    def keep(given: Settings) -> int:
+        settings.append(given)
+        return 0
+
+    monkeypatch.setattr(serve, "run", keep)
+    return settings

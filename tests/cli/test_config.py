@@ -16,19 +16,6 @@ from sluicegate.doors.listen import Address
 Run = Callable[..., Any]
 
 
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """The settings that servers would have been run with."""
-    settings: list[Settings] = []
-
-    def keep(given: Settings) -> int:
-        settings.append(given)
-        return 0
-
-    monkeypatch.setattr(serve, "run", keep)
-    return settings
-
-
 def test_defaults(sluicegate: Run, served: list[Settings]) -> None:
     """Without flags ``up`` listens on loopback, with the demo backend and the memory store."""
     assert sluicegate("up").status == 0

@@ -11,23 +11,10 @@ import pytest
 
 from sluicegate.algorithms.leasing import LeaseTerms
 from sluicegate.app.settings import Settings
-from sluicegate.cli import near, serve
+from sluicegate.cli import near
 from sluicegate.stores.near.settings import NearSettings
 
 Run = Callable[..., Any]
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """The settings that servers would have been run with."""
-    settings: list[Settings] = []
-
-    def keep(given: Settings) -> int:
-        settings.append(given)
-        return 0
-
-    monkeypatch.setattr(serve, "run", keep)
-    return settings
 
 
 def test_without_flags_all_is_on(sluicegate: Run, served: list[Settings]) -> None:

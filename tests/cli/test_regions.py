@@ -11,26 +11,12 @@ from typing import Any
 import pytest
 
 from sluicegate.app.settings import Settings
-from sluicegate.cli import serve
 from sluicegate.stores.regional.plan import EACH, Plan
 
 Run = Callable[..., Any]
 
 REDIS = ("--store", "redis://127.0.0.1:9/0")
 EU = (*REDIS, "--region", "eu", "--regions", "eu=50,us=30")
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """The settings that servers would have been run with."""
-    settings: list[Settings] = []
-
-    def keep(given: Settings) -> int:
-        settings.append(given)
-        return 0
-
-    monkeypatch.setattr(serve, "run", keep)
-    return settings
 
 
 def test_without_flags_there_are_no_regions(sluicegate: Run, served: list[Settings]) -> None:

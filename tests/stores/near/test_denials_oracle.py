@@ -6,24 +6,15 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_specs import SPECS
 
-from sluicegate.algorithms import FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, Spec, TokenBucket
+from sluicegate.algorithms import Spec
 from sluicegate.algorithms.leasing import LeaseTerms
 from sluicegate.clock import ManualClock
 from sluicegate.stores.base import Counter
 from sluicegate.stores.memory import MemoryStore
 from sluicegate.stores.near.denials import Denials
 
-LIMITS = st.integers(1, 9)
-WINDOWS = st.integers(50, 400_000)
-SPECS: st.SearchStrategy[Spec] = st.one_of(
-    st.builds(TokenBucket, LIMITS, st.integers(1, 7), WINDOWS),
-    st.builds(LeakyBucket, LIMITS, st.integers(1, 7), WINDOWS, st.integers(0, 400_000), st.booleans()),
-    st.builds(FixedWindow, LIMITS, WINDOWS),
-    st.builds(SlidingLog, LIMITS, WINDOWS),
-    st.builds(SlidingWindow, LIMITS, WINDOWS),
-    st.builds(SlidingWindow, LIMITS, WINDOWS, st.integers(2, 7)),
-)
 PPM = st.sampled_from((-10_000, -7, 0, 10_000))
 """By how much a clock runs fast or slow: the most there is, in both directions, is what finds the faults."""
 

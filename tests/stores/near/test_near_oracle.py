@@ -6,21 +6,12 @@ from collections.abc import Callable
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from small_specs import SPECS
 
-from sluicegate.algorithms import FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, Spec, TokenBucket
+from sluicegate.algorithms import Spec
 from sluicegate.stores.base import Counter, Receipt
 from sluicegate.stores.near import NearSettings
 
-LIMITS = st.integers(1, 9)
-WINDOWS = st.integers(50, 400_000)
-SPECS: st.SearchStrategy[Spec] = st.one_of(
-    st.builds(TokenBucket, LIMITS, st.integers(1, 7), WINDOWS),
-    st.builds(LeakyBucket, LIMITS, st.integers(1, 7), WINDOWS, st.integers(0, 400_000), st.booleans()),
-    st.builds(FixedWindow, LIMITS, WINDOWS),
-    st.builds(SlidingLog, LIMITS, WINDOWS),
-    st.builds(SlidingWindow, LIMITS, WINDOWS),
-    st.builds(SlidingWindow, LIMITS, WINDOWS, st.integers(2, 7)),
-)
 STEPS = st.lists(
     st.tuples(st.integers(0, 300), st.integers(1, 9), st.sampled_from(("near", "near", "other", "refund", "reset"))),
     min_size=4,

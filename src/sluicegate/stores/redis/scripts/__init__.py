@@ -76,7 +76,7 @@ def _packed(first: str) -> Scripts:
         _script("decide_one", *_deciding(at_once, "packed_states", "packed_one")),
         _script("refund", first, _read(*general, "counters", "refund")),
         _script("grant", first, _read(*general, "counters", "grant")),
-        _script("lease", first, _read(*general, "lease")),
+        _script("lease", first, _read(*general, "left", "lease")),
         _script("forget", _read("forget")),
     )
 
@@ -88,13 +88,13 @@ PLAIN: Final = Scripts(
     _script("decide_one", *_deciding("", "states", "place", "decide_one")),
     _script("refund", _ALONE, _read(*_general, "counters", "refund")),
     _script("grant", _ALONE, _read(*_general, "counters", "grant")),
-    _script("lease", _read(*_general, "lease")),
+    _script("lease", _read(*_general, "left", "lease")),
 )
 PACKED: Final = _packed(_PACKED)
 MOVING: Final = _packed(_MOVING)
 """``PACKED`` (a layout may be the plain one there too) where counters may still be where a layout before had them."""
 
-PARTS: Final = _script("parts", _read(*_general, "region"))
+PARTS: Final = _script("parts", _read(*_general, "left", "region"))
 """Of counters that stand by their own numbers, which have a key of their own in every layout."""
 
 BEAT: Final = _script("beat", _read("beat"))

@@ -28,16 +28,7 @@ local function level_of(d, algorithm, s)
   if not s then
     return d[6]
   elseif d[1] == 1 then
-    local us, rem = math.max(s.us, now), s.us >= now and s.rem or 0
-    us, rem = now + d[11] - us, d[12] - rem
-    if rem < 0 then
-      us, rem = us - 1, rem + d[9]
-    end
-    if us < 0 then
-      return 0
-    end
-    local whole, rest = divided(us, d[9], d[10])
-    return whole + floor((rest + rem) / d[10])
+    return left_of(d, s)
   elseif d[1] == 6 then
     return math.max(d[6] - s.total, 0)
   end

@@ -15,22 +15,6 @@ if not life then
 end
 local RECORD_KEEP_MS, USE_KEEP_MS = 2592000000, 86400000 -- bounds.REGION_RECORD_KEEP_MS, bounds.REGION_USE_KEEP_MS
 
--- Tokens left of a bucket under the numbers of `d`.
-local function left_of(d, s)
-  if not s or s.us < now then
-    return d[6]
-  end
-  local us, rem = now + d[11] - s.us, d[12] - s.rem
-  if rem < 0 then
-    us, rem = us - 1, rem + d[9]
-  end
-  if us < 0 then
-    return 0
-  end
-  local whole, rest = divided(us, d[9], d[10])
-  return whole + floor((rest + rem) / d[10])
-end
-
 -- Tokens that count in a window now.
 local function counted(d, algorithm, s)
   if not s then
