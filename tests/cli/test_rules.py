@@ -114,6 +114,15 @@ def test_bounds_follow_the_settings_of_servers(sluicegate: Run, rules: Path, tmp
     assert "--lease-ttl: must be within" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("stretch", "told"), [("3s", "after 1 s at most, or 3 s where several"), ("0", "after 1 s at most. It")]
+)
+def test_bounds_tell_how_long_a_refusal_lasts(sluicegate: Run, rules: Path, stretch: str, told: str) -> None:
+    """Also where several processes are hammered for one counter, if it is longer there."""
+    text = sluicegate("rules", "bounds", "--deny-cache-stretch", stretch, str(rules)).out
+    assert told in " ".join(text.split())
+
+
 def test_bounds_tell_what_each_region_has(sluicegate: Run, rules: Path) -> None:
     """Of a limit that moves, the region's own, and the least and most it comes to; of a client's, its share, or all of it in each."""
     rules.write_text("version: 1\nrules: [{name: all, quota: 3000/s}, {name: api, per: [user], quota: 100/m}]\n")

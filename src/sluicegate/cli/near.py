@@ -100,6 +100,7 @@ def report_terms(values: Mapping[str, Any]) -> ReportTerms | None:
         horizon_us=near.horizon_us,
         exact_below=near.exact_below,
         trust_us=near.trust_us,
+        stretch_max_us=near.stretch_max_us,
         leases=near.leases_max > 0,
         denials=near.denials_max > 0,
         lost_us=round(values["lost_writes"] * US_PER_S),

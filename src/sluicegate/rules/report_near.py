@@ -39,6 +39,7 @@ class ReportTerms:
     horizon_us: int = 200_000
     exact_below: int = 50
     trust_us: int = 1_000_000
+    stretch_max_us: int = 5_000_000
     leases: bool = True
     denials: bool = True
     lost_us: int = 2_000_000
@@ -96,6 +97,7 @@ def shared_bounds(rule: Rule, spec: Spec | None, nodes: int, terms: ReportTerms 
         lost_writes_extra=lost,
         lost_writes=_lost(spec, lost, leased=leased, terms=terms),
         trusted_s=terms.trust_us / US_PER_S if trusts else 0.0,
+        stretched_s=max(terms.trust_us, terms.stretch_max_us) / US_PER_S if trusts else 0.0,
         calls_per_s=nodes * _asks_per_s(terms) if leased and precision is Precision.LEASED else None,
     )
 

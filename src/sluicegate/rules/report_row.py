@@ -15,7 +15,8 @@ class SharedBounds:
     where it is, in words. ``over_admitted``: tokens above the rule's own bound in any interval, at most, while the store keeps its writes; ``over_admitted_why``: "" where none.
     ``refused_wrongly``: tokens that lie in processes at steady load, at most, and that a refused client might have had.
     ``lost_writes_extra``: tokens above the bound, at most, where the store loses its last writes; ``lost_writes``: in words.
-    ``trusted_s``: for how long at most a refusal is repeated without asking the store; 0: never. ``calls_per_s``: calls of the store by all
+    ``trusted_s``: for how long at most a refusal is repeated without asking the store; 0: never; ``stretched_s``: the same
+    where several processes are hammered for one counter. ``calls_per_s``: calls of the store by all
     nodes, at most, for a counter that is always leased; None for others. ``regions``: what of the limit each region has, in words.
     """
 
@@ -29,6 +30,7 @@ class SharedBounds:
     lost_writes_extra: int = 0
     lost_writes: str = ""
     trusted_s: float = 0.0
+    stretched_s: float = 0.0
     calls_per_s: float | None = None
     regions: str = ""
 

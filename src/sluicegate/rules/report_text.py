@@ -102,9 +102,15 @@ def _trusted(rows: Sequence[RuleBounds]) -> list[str]:
     trusted_s = max(row.shared.trusted_s for row in rows)
     if not trusted_s:
         return []
+    stretched_s = max(row.shared.stretched_s for row in rows)
+    more = (
+        f", or {stretched_s:g} s where several processes are hammered for one counter"
+        if stretched_s > trusted_s
+        else ""
+    )
     return [
         "A refusal by a shared store is repeated in the process for as long as it was said to last; a reset, a refund or a",
-        f"raised limit of which the news was lost is seen after {trusted_s:g} s at most. It never admits anybody.",
+        f"raised limit of which the news was lost is seen after {trusted_s:g} s at most{more}. It never admits anybody.",
     ]
 
 
