@@ -26,6 +26,7 @@ pytest_plugins = [
     "fault_report",
     "store_faults",
     "doors_page",
+    "outcomes",
     "certificates",
 ]
 
