@@ -10,6 +10,7 @@
     │   ├── PartlyDecided     some requests of a batch were decided, the others were not
     │   ├── PartlyReached     some counters of one request were reached, the others were not
     │   └── StoreFull         the store refuses new counters at its bound
+    ├── AnalyticsError        the home of what is known about traffic; carries ``transient``
     └── InternalError         us: a broken invariant
 
 A refusal is never an exception: it is a value, ``Decision`` with ``allowed=False``. Only a decorated function, which
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "AnalyticsError",
     "ConfigurationError",
     "InternalError",
     "InvalidRequest",
@@ -131,6 +133,17 @@ class PartlyReached(StoreError):
 
 class StoreFull(StoreError):
     """The store is at its bound and every counter in it is live."""
+
+
+class AnalyticsError(SluicegateError):
+    """What is known about traffic could not be kept or asked for. No decision depends on it.
+
+    ``transient`` is True where the same call may succeed later without anyone changing anything.
+    """
+
+    def __init__(self, message: str, *, transient: bool = True) -> None:
+        super().__init__(message)
+        self.transient = transient
 
 
 class InternalError(SluicegateError):

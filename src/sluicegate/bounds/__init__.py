@@ -6,6 +6,7 @@ is counted or reported where that happens.
 
 from __future__ import annotations
 
+from sluicegate.bounds.analytics import *  # noqa: F403
 from sluicegate.bounds.control import *  # noqa: F403
 from sluicegate.bounds.counters import *  # noqa: F403
 from sluicegate.bounds.doors import *  # noqa: F403

@@ -1,0 +1,1 @@
+"""What is known about traffic afterwards: homes that keep what nodes tell, and what is asked of them."""
