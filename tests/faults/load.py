@@ -320,7 +320,7 @@ def main() -> None:
                     names.healed.set()
                 if line == "stop\n":
                     # A check that never ends is seen by whoever reads the log, instead of being waited for.
-                    faulthandler.dump_traceback_later(10, exit=True)
+                    faulthandler.dump_traceback_later(30, exit=True)
                     load.stop()
 
         print("ready", flush=True)

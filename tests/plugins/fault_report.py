@@ -202,8 +202,9 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """How long the load lasted."""
-        return (self.ended_us - self.began_us) / 1e6
+        """How long the load lasted: it ends when its process has heard that it is to."""
+        last_us = max((row.ended_us for row in (*self.checks, *self.calls)), default=0)
+        return (max(self.ended_us, last_us) - self.began_us) / 1e6
 
     def line(self) -> str:
         """The report in one line of a table."""
