@@ -15,6 +15,7 @@ run: ## Start gateway, decision API and a demo backend (ARGS="--gateway 127.0.0.
 
 test: ## Run the whole suite (ARGS="tests/app -k edit" for a part; SLUICEGATE_STRICT=1: no skips)
 	@scripts/programs
+	@scripts/broker
 	@scripts/install dev
 	@$(BIN)/python scripts/suite $(ARGS)
 

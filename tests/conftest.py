@@ -22,6 +22,7 @@ pytest_plugins = [
     "real_servers",
     "real_postgres",
     "real_clusters",
+    "real_kafka",
     "real_sentinels",
     "fault_report",
     "store_faults",
