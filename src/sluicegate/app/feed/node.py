@@ -334,6 +334,8 @@ class FeedNode:
     async def _report(self) -> None:
         reports = self.reports
         refused = ""
+        # Who has begun is told of now, and not an interval later: until then nobody knows where it can be asked.
+        self._report_now.set()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(reports.interval_s * self._random.uniform(0.9, 1.1)):
