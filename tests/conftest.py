@@ -28,6 +28,7 @@ pytest_plugins = [
     "store_faults",
     "doors_page",
     "outcomes",
+    "measured",
     "certificates",
 ]
 
