@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 
 RULES = """\
 version: 1
@@ -44,7 +44,7 @@ class Server:
                 cwd=directory,
                 env=inherited | environment,
             )
-        self.client = httpx.Client(timeout=10)
+        self.client = httpx.Client(timeout=60)
 
     def wait_until_ready(self) -> None:
         """Return when every listener is open; fail with what it said when it ends instead."""

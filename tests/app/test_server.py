@@ -34,7 +34,7 @@ def test_up_shows_itself_at_work(start: Start, require_program: Callable[[str], 
     assert len(lines) == 3
 
     def run(line: str) -> str:
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=server.directory, timeout=30)
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=server.directory, timeout=60)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -69,10 +69,10 @@ def test_grpc(start: Start, rules: Path) -> None:
     server = start("serve", "--rules", str(rules), "--api", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
     target = re.findall(r"^grpc +http://(127\.0\.0\.1:\d+)$", server.out.read_text(), re.MULTILINE)[0]
     with grpc.insecure_channel(target) as channel:
-        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10) == b"\x08\x01"
+        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=60) == b"\x08\x01"
         ask = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
         # Domain "d", one descriptor with one entry, "k"; by the rules everything is OK.
-        assert ask(b"\x0a\x01d\x12\x05\x0a\x03\x0a\x01k", timeout=10)[:2] == b"\x08\x01"
+        assert ask(b"\x0a\x01d\x12\x05\x0a\x03\x0a\x01k", timeout=60)[:2] == b"\x08\x01"
         text = httpx.get(server.url("api") + "/metrics").text
         assert 'sluicegate_grpc_calls_total{code="OK",method="ShouldRateLimit"} 1.0' in text
     assert server.stop() == 0
@@ -172,7 +172,7 @@ def test_sigterm_finishes_what_is_in_flight(start: Start) -> None:
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{gateway}/api/x")
         assert [*lines][-1] == "line 10 of 10"
-    assert server.process.wait(10) == 0
+    assert server.process.wait(60) == 0
     assert '"event": "stopped", "cut_off": 0' in server.err.read_text()
 
 
@@ -188,7 +188,7 @@ def test_drain_delay_keeps_serving_unready(start: Start) -> None:
     assert (detail.status_code, detail.json()["stopping"]) == (503, True)
     assert server.client.get(f"{api}/livez").status_code == 200
     assert server.client.get(f"{gateway}/api/x").status_code == 200
-    assert server.process.wait(10) == 0
+    assert server.process.wait(60) == 0
     assert time.monotonic() - begun >= 1.5
 
 
@@ -208,7 +208,7 @@ def test_closed_terminal_drains(start: Start, rules: Path) -> None:
     """SIGHUP ends a server as SIGTERM does, not in the middle of its answers."""
     server = start("serve", "--rules", str(rules), "--api", "127.0.0.1:0")
     server.process.send_signal(signal.SIGHUP)
-    assert server.process.wait(15) == 0
+    assert server.process.wait(60) == 0
     assert "stop_requested" in server.err.read_text()
 
 
@@ -232,7 +232,7 @@ def test_signal_delivered_twice_is_one(start: Start) -> None:
 
 def refusal(server: Any) -> str:
     """The one line a server says that cannot start; its exit status is 2."""
-    assert server.process.wait(20) == 2
+    assert server.process.wait(60) == 2
     text = str(server.err.read_text())
     assert "Traceback" not in text
     assert text.count("\n") == 1, text
@@ -342,7 +342,7 @@ def test_bad_rules_are_listed_completely(start: Start, rules: Path) -> None:
     """A server does not start on a bad rule file; it lists every problem, a line each."""
     rules.write_text("version: 1\nrules:\n  - {name: a, qouta: 5/minute}\n  - {name: a, quota: 5/fortnight}\n")
     server = start(*UP, "--rules", str(rules), ready=False)
-    assert server.process.wait(20) == 2
+    assert server.process.wait(60) == 2
     text = server.err.read_text()
     assert "did you mean 'quota'?" in text
     assert "fortnight" in text
@@ -364,14 +364,14 @@ def test_closed_standard_streams(rules: Path, tmp_path: Path, closed: str) -> No
     process = subprocess.Popen(["sh", "-c", command, sys.executable, str(rules), str(path)])
     try:
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while not path.is_socket():
                 assert process.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             assert client.get("http://api/livez").status_code == 200
         process.terminate()
-        assert process.wait(15) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
@@ -387,14 +387,14 @@ run(["--version"])
 sys.exit(subprocess.run([sys.executable, "-c", {child!r}]).returncode)
 """
     command = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, program]
-    assert subprocess.run(command, timeout=30, check=False).returncode == 0
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
 
 def test_standard_output_that_takes_nothing(rules: Path) -> None:
     """A server that cannot say where it listens does not start: one line, exit status 2."""
     command = 'exec "$0" -m sluicegate serve --rules "$1" --api 127.0.0.1:0 >/dev/full'
     ran = subprocess.run(
-        ["sh", "-c", command, sys.executable, str(rules)], capture_output=True, text=True, timeout=20, check=False
+        ["sh", "-c", command, sys.executable, str(rules)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ran.returncode, ran.stderr) == (
         2,
@@ -415,9 +415,9 @@ def test_full_pipe_for_the_log_stops_nothing(rules: Path) -> None:
     try:
         assert process.stdout is not None
         url = process.stdout.readline().split()[1]
-        assert httpx.get(f"{url}/livez", timeout=10).status_code == 200
+        assert httpx.get(f"{url}/livez", timeout=60).status_code == 200
         process.terminate()
-        assert process.wait(15) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -24,7 +24,7 @@ def ready(server: Any) -> Any:
     return server.client.get(f"{server.url('api')}/readyz")
 
 
-def until(condition: Callable[[], bool], *, within_s: float = 10) -> float:
+def until(condition: Callable[[], bool], *, within_s: float = 60) -> float:
     """Wait until something is so; returns how long that took."""
     began = time.monotonic()
     while not condition():
@@ -56,6 +56,7 @@ def test_two_servers_share_counters_and_know_of_each_other(
     assert [server.stop() for server in pair] == [0, 0]
 
 
+@pytest.mark.measured
 def test_a_store_that_is_absent_at_start_is_used_when_it_comes(
     start: Start, rules: Path, free_port: Callable[[], int], start_redis: Callable[..., Any]
 ) -> None:

@@ -70,6 +70,6 @@ def test_a_store_that_needs_it(start: Start, rules: Path, hidden: str) -> None:
         ready=False,
         PYTHONPATH=hidden,
     )
-    assert server.process.wait(20) == 2
+    assert server.process.wait(60) == 2
     said = server.err.read_text()
     assert said == "sluicegate: a Redis store needs the extra 'redis': pip install 'sluicegate[redis]'\n"

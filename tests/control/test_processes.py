@@ -113,7 +113,7 @@ async def test_a_killed_writer_loses_nothing(open_service, database_url, writer,
         # Sometimes in the middle of a change: the writer does not wait for anybody.
         process.kill()
         acknowledged += [line.split() for line in process.stdout if line.startswith("made") and line.endswith("\n")]
-        process.wait(30)
+        process.wait(60)
         service = await open_service()
         for _, version, quota, value in acknowledged:
             rule, _ = (await service.rulesets.version(int(version))).rule("api")
@@ -158,6 +158,6 @@ def test_a_writer_ends_when_asked(database_url, writer):
             break
     process.send_signal(signal.SIGTERM)
     process.stdout.read()
-    assert process.wait(30) == -signal.SIGTERM
+    assert process.wait(60) == -signal.SIGTERM
     again = writer(database_url, "two", 1)
     assert again.communicate(timeout=60)[0].count("made") == 1

@@ -20,7 +20,7 @@ from sluicegate.rules.document import load_document
 from sluicegate.rules.feed import POSTGRES_CHANNEL, ListEntry, NodeReport, Revisions
 
 SET = {"version": 1, "rules": [{"name": "api", "per": ["ip"], "quota": "100/minute"}]}
-WAIT_S = 20
+WAIT_S = 60
 KEYS_OF_SQLITE = [
     ("modify_nullable", None, table, column)
     for table, column in (
@@ -396,7 +396,7 @@ async def test_a_database_that_says_nothing_at_the_end(service, monkeypatch):
 
     monkeypatch.setattr(service.nodes, "flush", silent)
     monkeypatch.setattr("sluicegate.control.service.CONTROL_CLOSE_S", 0.05)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await service.close()
 
 

@@ -37,7 +37,7 @@ async def listening(layer: TlsLayer) -> tuple[asyncio.Server, int]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0)
 

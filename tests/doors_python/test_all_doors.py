@@ -93,7 +93,7 @@ def over_http(said: Any, at_end: AsyncExitStack) -> Callable[..., Ask]:
     """Asks a port of 127.0.0.1."""
 
     def ready(port: int, method: str = "GET", path: str = "/", **options: Any) -> Ask:
-        client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20)
+        client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60)
         at_end.push_async_callback(client.aclose)
 
         async def ask() -> Any:
@@ -155,7 +155,7 @@ async def test_the_rate_limit_service(
 
         async def ask() -> Any:
             try:
-                message = await channel.unary_unary(RATE_LIMIT)(request_of_json(ASKED), timeout=20)
+                message = await channel.unary_unary(RATE_LIMIT)(request_of_json(ASKED), timeout=60)
             except grpc.aio.AioRpcError as error:
                 return said(error.code().name, {}, b"")
             document = response_as_json(message)

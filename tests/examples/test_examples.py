@@ -19,7 +19,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NAMES = ("autocomplete", "fastapi_tiers", "url_shortener")
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 
 Load = Callable[[str], ModuleType]
 

@@ -70,7 +70,7 @@ def behind_proxy(kind: str, binary: str, folder: Path) -> Iterator[Behind]:
         if cluster:
             with contextlib.closing(redis.Redis(port=port)) as admin:
                 admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
-                until_s = time.monotonic() + 20
+                until_s = time.monotonic() + 60
                 while "cluster_state:ok" not in str(admin.execute_command("CLUSTER", "INFO")):
                     assert time.monotonic() < until_s
                     threading.Event().wait(0.02)

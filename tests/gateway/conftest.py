@@ -31,7 +31,7 @@ from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.load import load_rules
 
-PATIENCE_S = 10
+PATIENCE_S = 60
 """How long a test waits for bytes before it fails; nothing here takes that long."""
 
 OPEN_RULES = """

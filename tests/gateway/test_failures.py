@@ -37,6 +37,7 @@ async def test_an_upstream_that_cannot_be_connected_is_502(world):
     assert w.stats.upstream_errors == {"connect": 2}
 
 
+@pytest.mark.measured
 async def test_an_upstream_that_does_not_accept_is_504(world):
     """The attempt ends after connect_timeout_s."""
     with socket.socket() as full:

@@ -153,6 +153,7 @@ async def test_empty_lines_between_requests_are_nothing(world):
     assert (await client.ask(SECOND)).status == 200
 
 
+@pytest.mark.measured
 async def test_a_client_that_reads_nothing_costs_bounded_memory(world):
     """Ten thousand pipelined requests whose answers nobody reads: the gateway stops reading, too."""
     w = await world(rules="version: 1\nrules:\n  - {name: none, quota: 0}\n")

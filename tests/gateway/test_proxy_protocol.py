@@ -95,6 +95,7 @@ async def test_without_the_setting_a_header_is_a_bad_request(world, trusting):
     assert (await w.ask(V1 + GET)).status == 400
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_a_header_that_never_comes_is_not_waited_for(world, trusting):
     """header_timeout_s covers it."""

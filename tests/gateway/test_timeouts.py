@@ -31,6 +31,7 @@ async def hold(line):
 SOON = {"connect_timeout_s": 0.1, "response_timeout_s": 0.1, "upstream_body_timeout_s": 0.1, "body_timeout_s": 0.1}
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_waiting_for_a_connection_too_long_is_503(world):
     """The wait is bounded by twice the connect timeout."""
@@ -86,6 +87,7 @@ async def test_an_answer_that_stops_in_the_middle_is_cut(world):
     assert await client.ended() == "reset"
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_a_client_that_is_slow_with_its_head_is_408(world):
     """Counted from its first byte, however many follow (slowloris)."""
@@ -116,6 +118,7 @@ async def test_a_client_that_is_slow_with_its_body_is_408(world):
     assert await client.ended() == "closed"
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_a_client_that_says_nothing_is_closed_without_a_word(world):
     """Before its first request and between two."""
@@ -127,6 +130,7 @@ async def test_a_client_that_says_nothing_is_closed_without_a_word(world):
     assert w.stats.timeouts == {"idle": 2}
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_a_client_that_does_not_read_its_answer_is_cut_off(world):
     """After send_timeout_s without progress; the upstream's connection is closed with it."""
@@ -167,6 +171,7 @@ async def test_draining_finishes_what_is_in_flight(world):
     assert await draining == 0
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_kept_upstream_connections_are_closed_after_the_last_client(world):
     """An upstream connection nobody uses is given up in its time, also while no client is connected at all."""

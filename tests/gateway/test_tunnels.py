@@ -149,6 +149,7 @@ async def test_only_a_websocket_handshake_is_passed_on_as_an_upgrade(world, ask)
     assert b"pgrade" not in w.backend.heads[0]
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_a_silent_tunnel_is_closed(world, echo_url):
     """After tunnel_idle_timeout_s without a byte in either direction."""

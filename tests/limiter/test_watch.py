@@ -25,7 +25,7 @@ GOOD = "version: 1\nrules:\n  - {name: api, per: [ip], quota: 5/minute}\n"
 EDITED = GOOD.replace("5/minute", "7/minute")
 BAD = GOOD.replace("quota:", "qouta:")
 FACTS = Facts(ip="203.0.113.9")
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 @pytest.fixture

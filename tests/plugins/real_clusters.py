@@ -72,7 +72,7 @@ class Cluster:
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
-            process.wait(10)
+            process.wait(60)
 
     @property
     def url(self) -> str:
@@ -252,7 +252,7 @@ class Cluster:
         """End one server without a word."""
         process = self._processes[port]
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
     def pause(self, port: int) -> None:
         """Let a server hang, with its connections open."""
@@ -263,7 +263,7 @@ class Cluster:
         os.kill(self._processes[port].pid, signal.SIGCONT)
 
 
-def until(condition: Callable[[], bool], problem: str, seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], problem: str, seconds: float = 60) -> None:
     """Wait until something is so."""
     end = time.monotonic() + seconds
     while not condition():

@@ -88,11 +88,11 @@ def running_postgres(bin_folder: Path, *settings: str, folder: Path | None = Non
             # SIGQUIT is the server's immediate stop: its children end with it, which SIGKILL would leave behind.
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(3)
-            process.wait(20)
+            process.wait(60)
 
 
 def wait_until_ready(process: subprocess.Popen[bytes], bin_folder: Path, port: int, folder: Path) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     ask = [str(bin_folder / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
     while subprocess.run(ask, check=False).returncode != 0:
         assert process.poll() is None, f"the server ended: {(folder / 'log').read_text()}"

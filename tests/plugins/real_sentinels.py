@@ -90,7 +90,7 @@ def sentinel(binary: str, folder: Path, port: int, master: int, password: str | 
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while True:
             assert process.poll() is None, (folder / "log").read_text()
             with contextlib.closing(redis.Redis(port=port, password=password)) as client:
@@ -103,7 +103,7 @@ def sentinel(binary: str, folder: Path, port: int, master: int, password: str | 
         yield port
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def sees_all(found: Watched, port: int, password: str | None) -> bool:

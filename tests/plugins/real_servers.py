@@ -88,11 +88,11 @@ def running(binary: str, folder: Path, *options: str, port: int | None = None, w
         yield Server(f"redis://127.0.0.1:{port}?timeout_ms=5000", port, path, process.pid)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def wait_for(process: subprocess.Popen[bytes], path: Path) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while True:
         assert process.poll() is None, f"the server ended: {(path.parent / 'log').read_text()}"
         client = redis.Redis(unix_socket_path=str(path), retry=Retry(NoBackoff(), 0))

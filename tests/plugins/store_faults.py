@@ -97,7 +97,7 @@ class Place:
 
         def end() -> None:
             ended.set()
-            thread.join(10)
+            thread.join(60)
 
         self._stack.callback(end)
         return end
@@ -230,7 +230,7 @@ def cluster_down(place: Place) -> Play:
     admin = place.admin(server)
 
     def wait_for(state: str) -> None:
-        until_s = time.monotonic() + 20
+        until_s = time.monotonic() + 60
         while f"cluster_state:{state}" not in str(admin.execute_command("CLUSTER", "INFO")):
             assert time.monotonic() < until_s, f"the cluster does not become {state}"
             threading.Event().wait(0.01)
@@ -393,7 +393,7 @@ def busy(place: Place) -> Play:
     endless = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     yield None
     admin.script_kill()
-    endless.wait(10)
+    endless.wait(60)
     yield None
 
 

@@ -76,7 +76,7 @@ class Racer:
         self, number: int, plan: list[Facts], at_s: float, ready: threading.Barrier, peek: bool
     ) -> list[Row]:
         limiter, rows = self._limiters[number], []
-        ready.wait(30)
+        ready.wait(60)
         wait_until(at_s)
         for facts in plan:
             began_us = time.monotonic_ns() // 1_000

@@ -273,7 +273,7 @@ def test_pipe_is_refused_without_waiting_for_its_writer(watched: RulesFile, serv
     os.mkfifo(path)
     polling = threading.Thread(target=polls, args=(watched, served), daemon=True)
     polling.start()
-    polling.join(10)
+    polling.join(60)
     assert not polling.is_alive()
     assert watched.state.error == f"cannot read {path}: not a regular file"
     path.unlink()

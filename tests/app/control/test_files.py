@@ -71,7 +71,7 @@ async def watching(watched: OwningFile | WorkingCopy) -> AsyncIterator[asyncio.T
     """The watch over a file, for so long as the block takes, which is 20 s at most."""
     watch = asyncio.create_task(watched.keep_watching())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             yield watch
     finally:
         watch.cancel()

@@ -26,7 +26,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, what
@@ -41,14 +41,14 @@ def test_a_service_lives_and_ends(start: Any, tmp_path: Path) -> None:
     """The first start makes a database only its owner reads, prints one token of an admin once, and keeps what it was told."""
     first = start()
     assert stat.S_IMODE((tmp_path / "data" / "control.db").stat().st_mode) == 0o600
-    with httpx.Client(base_url=first.url, headers=bearer(first.token), timeout=30) as client:
+    with httpx.Client(base_url=first.url, headers=bearer(first.token), timeout=60) as client:
         made = client.post("/v1/rules", json={"name": "login", "quota": "5/minute"})
         assert made.status_code == 201
         assert client.get("/readyz", headers={"Authorization": ""}).json() == {"status": "ready", "version": 1}
     assert first.stop() == 0
     second = start()
     assert "token" not in second.out.read_text()
-    read = httpx.get(f"{second.url}/v1/rules/login", headers=bearer(first.token), timeout=30)
+    read = httpx.get(f"{second.url}/v1/rules/login", headers=bearer(first.token), timeout=60)
     assert read.json() == {"name": "login", "quota": "5/minute"}
     for printed in (first.err.read_text(), second.err.read_text()):
         assert first.token not in printed
@@ -60,20 +60,20 @@ def test_a_long_poll_does_not_delay_the_end(start: Any) -> None:
     node = run("tokens", "create", "n", "--role", "node", "--data", str(control.out.parents[1] / "data"))
     assert node.returncode == 0, node.stderr
     headers = bearer(node.stdout.strip())
-    etag = httpx.get(f"{control.url}/v1/feed/revisions", headers=headers, timeout=30).headers["etag"]
+    etag = httpx.get(f"{control.url}/v1/feed/revisions", headers=headers, timeout=60).headers["etag"]
     address = control.url.removeprefix("http://").split(":")
-    with socket.create_connection((address[0], int(address[1])), timeout=30) as poll:
+    with socket.create_connection((address[0], int(address[1])), timeout=60) as poll:
         poll.sendall(
             f"GET /v1/feed/revisions HTTP/1.1\r\nHost: x\r\nAuthorization: {headers['Authorization']}\r\n"
             f"If-None-Match: {etag}\r\nPrefer: wait=50\r\n\r\n".encode()
         )
         metrics = f"{control.url}/metrics"
-        until(lambda: "sluicegate_control_polls 1.0" in httpx.get(metrics, timeout=30).text, "no poll")
+        until(lambda: "sluicegate_control_polls 1.0" in httpx.get(metrics, timeout=60).text, "no poll")
         begun = time.monotonic()
         control.process.send_signal(signal.SIGTERM)
         assert poll.recv(4096).startswith(b"HTTP/1.1 304")
-    assert control.process.wait(30) == 0
-    assert time.monotonic() - begun < 15
+    assert control.process.wait(60) == 0
+    assert time.monotonic() - begun < 45
 
 
 def test_a_file_owns_the_rules(start: Any, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_file_owns_the_rules(start: Any, tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULES)
     control = start("--rules", str(file), "--admin-token", "an-admin-token-chosen")
-    with httpx.Client(base_url=control.url, headers=bearer("an-admin-token-chosen"), timeout=30) as client:
+    with httpx.Client(base_url=control.url, headers=bearer("an-admin-token-chosen"), timeout=60) as client:
         refused = client.post("/v1/rules", json={"name": "b", "quota": "1/s"})
         assert (refused.status_code, refused.json()["file"]) == (409, str(file))
         file.write_text(RULES.replace("5/minute", "50/minute"))
@@ -99,7 +99,7 @@ def test_a_service_takes_no_share_of_the_nodes(start: Any, servers: Any, require
     redis = servers.empty("redis", require_program)
     service = start("--store", redis.url)
     with (
-        httpx.Client(base_url=service.url, headers=bearer(service.token), timeout=30) as client,
+        httpx.Client(base_url=service.url, headers=bearer(service.token), timeout=60) as client,
         contextlib.closing(redis.client()) as counters,
     ):
         assert client.post("/v1/rules", json={"name": "login", "per": ["user"], "quota": "5/minute"}).status_code == 201
@@ -113,10 +113,10 @@ def test_two_services_on_one_database(start: Any) -> None:
     one, two = start("--admin-token", "an-admin-token-chosen"), start("--admin-token", "an-admin-token-chosen")
     headers = bearer("an-admin-token-chosen")
     assert (
-        httpx.post(f"{one.url}/v1/rules", json={"name": "a", "quota": "1/s"}, headers=headers, timeout=30).status_code
+        httpx.post(f"{one.url}/v1/rules", json={"name": "a", "quota": "1/s"}, headers=headers, timeout=60).status_code
         == 201
     )
-    until(lambda: httpx.get(f"{two.url}/readyz", timeout=30).json()["version"] == 1, "the other does not see it")
+    until(lambda: httpx.get(f"{two.url}/readyz", timeout=60).json()["version"] == 1, "the other does not see it")
     stale = httpx.put(
         f"{two.url}/v1/rules/a", json={"quota": "2/s"}, headers={**headers, "If-Match": '"r9"'}, timeout=30
     )
@@ -130,12 +130,12 @@ def test_tls(start: Any, authority: Any) -> None:
     control = start("--tls-cert", str(certificate), "--tls-key", str(key), "--admin-token", "an-admin-token-chosen")
     assert control.url.startswith("https://")
     trusting = ssl.create_default_context(cafile=str(ca.file))
-    with httpx.Client(verify=trusting, base_url=control.url, timeout=30) as client:
+    with httpx.Client(verify=trusting, base_url=control.url, timeout=60) as client:
         assert client.get("/v1/rules", headers=bearer("an-admin-token-chosen")).status_code == 200
     with pytest.raises(httpx.ConnectError):
-        httpx.get(control.url, timeout=30)
+        httpx.get(control.url, timeout=60)
     with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
-        httpx.get(control.url.replace("https", "http"), timeout=30)
+        httpx.get(control.url.replace("https", "http"), timeout=60)
 
 
 def test_mutual_tls(start: Any, authority: Any) -> None:
@@ -150,7 +150,7 @@ def test_mutual_tls(start: Any, authority: Any) -> None:
         if issuer is not None:
             context.load_cert_chain(*issuer.issue("client", **options))
         url = f"{control.url}/v1/rules"
-        return httpx.get(url, verify=context, headers=bearer("an-admin-token-chosen"), timeout=30).status_code
+        return httpx.get(url, verify=context, headers=bearer("an-admin-token-chosen"), timeout=60).status_code
 
     assert status(people) == 200
     for wrong in ({}, {"issuer": strangers}, {"issuer": people, "expired": True}):
@@ -204,7 +204,7 @@ def test_the_first_token_is_not_lost(start: Any, tmp_path: Path) -> None:
     assert start("--rules", str(file), ready=False).process.wait(90) == 2
     file.write_text(RULES)
     control = start("--rules", str(file))
-    assert httpx.get(f"{control.url}/v1/rules", headers=bearer(control.token), timeout=30).status_code == 200
+    assert httpx.get(f"{control.url}/v1/rules", headers=bearer(control.token), timeout=60).status_code == 200
 
 
 def test_tables_of_a_newer_release(start: Any, tmp_path: Path) -> None:
@@ -224,15 +224,15 @@ def test_tokens_offline(start: Any, tmp_path: Path) -> None:
     made = run("tokens", "create", "ci", "--role", "editor", "--expires", "90d", *data)
     assert made.returncode == 0, made.stderr
     headers = bearer(made.stdout.strip())
-    assert httpx.get(f"{control.url}/v1/rules", headers=headers, timeout=30).status_code == 200
+    assert httpx.get(f"{control.url}/v1/rules", headers=headers, timeout=60).status_code == 200
     listed = run("tokens", "list", "--json", *data).stdout
     assert made.stdout.strip() not in listed
     number = next(str(row["id"]) for row in json.loads(listed) if row["name"] == "ci")
     assert run("tokens", "revoke", number, *data).returncode == 0
-    assert httpx.get(f"{control.url}/v1/rules", headers=headers, timeout=30).status_code == 401
+    assert httpx.get(f"{control.url}/v1/rules", headers=headers, timeout=60).status_code == 401
     assert run("tokens", "revoke", number, *data).returncode == 2
     assert run("control", "adopt", "--reason", "restored", *data).returncode == 0
-    rows = httpx.get(f"{control.url}/v1/audit", headers=bearer(control.token), timeout=30).json()["rows"]
+    rows = httpx.get(f"{control.url}/v1/audit", headers=bearer(control.token), timeout=60).json()["rows"]
     assert (rows[0]["action"], rows[0]["reason"]) == ("adopt", "restored")
     assert rows[0]["actor"].startswith("offline:")
 
@@ -241,10 +241,10 @@ def test_slow_heads_are_cut_off(start: Any) -> None:
     """A connection that never sends a whole head is closed; bytes that are no HTTP get a problem document."""
     control = start("--admin-token", "an-admin-token-chosen")
     address = control.url.removeprefix("http://").split(":")
-    with socket.create_connection((address[0], int(address[1])), timeout=40) as slow:
+    with socket.create_connection((address[0], int(address[1])), timeout=60) as slow:
         slow.sendall(b"GET /livez HTTP/1.1\r\nHost")
         assert slow.recv(100) == b""
-    with socket.create_connection((address[0], int(address[1])), timeout=40) as wrong:
+    with socket.create_connection((address[0], int(address[1])), timeout=60) as wrong:
         wrong.sendall(b"\x16\x03\x01\x00\x05hello\r\n\r\n")
         answer = wrong.recv(4096)
         assert answer.startswith(b"HTTP/1.1 400")
@@ -255,7 +255,7 @@ def test_a_unix_socket(start: Any, tmp_path: Path) -> None:
     """The service listens on a Unix socket, whose file it removes at its end."""
     path = tmp_path / "control.sock"
     control = start("--control", f"unix:{path}", "--admin-token", "an-admin-token-chosen")
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x", timeout=30) as client:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x", timeout=60) as client:
         assert client.get("/v1/rules", headers=bearer("an-admin-token-chosen")).status_code == 200
     assert control.stop() == 0
     assert not path.exists()

@@ -27,7 +27,7 @@ TOKEN = "a-token-of-the-nodes"
 EDITOR = Actor("eve", "token:1", role=Role.EDITOR)
 
 
-async def until(true: Callable[[], object], timeout_s: float = 15.0) -> None:
+async def until(true: Callable[[], object], timeout_s: float = 60) -> None:
     """Return when it is; fail when it is not in time."""
     async with asyncio.timeout(timeout_s):
         while not true():

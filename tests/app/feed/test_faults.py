@@ -124,6 +124,7 @@ async def test_an_answer_that_breaks_off(fake, make_node, until):
     await until(lambda: node.node.standing.error is None)
 
 
+@pytest.mark.measured
 async def test_a_slow_service(fake, make_node, until):
     """Requests are decided while a slow service answers, other parts are fetched in time, and a start that can do without does not wait for it."""
     node = make_node(fake.url)
@@ -146,9 +147,10 @@ async def test_a_slow_service(fake, make_node, until):
     began = time.monotonic()
     await again.feed.begin()
     assert again.limiter.version == 2
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
+@pytest.mark.measured
 async def test_nobody_may_wait(fake, make_node, until):
     """Where every poll is answered at once because nobody may wait there, the node asks ever less often."""
     node = make_node(fake.url, report_interval_s=300.0)
@@ -158,6 +160,7 @@ async def test_nobody_may_wait(fake, make_node, until):
     assert fake.asked.count("/v1/feed/revisions") < 12
 
 
+@pytest.mark.measured
 async def test_a_service_that_is_too_busy(fake, make_node):
     """While polls are answered 503 the node asks at pauses that grow, and are drawn at random."""
     node = make_node(fake.url, report_interval_s=300.0)

@@ -168,6 +168,7 @@ def test_pauses_between_attempts():
     assert backoff.fail() <= 0.5
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("way", ["redis", "postgresql"])
 async def test_a_change_is_live_by_push_alone(
     way, servers, require_program, new_database, make_control, make_node, until, monkeypatch

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 HEALTH = "/grpc.health.v1.Health/Check"
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def flags(pair: tuple[Path, Path], client_ca: Path | None = None) -> list[str]:
@@ -35,7 +35,7 @@ def ready(url: str, context: ssl.SSLContext) -> dict[str, Any]:
 def shaken(url: str, context: ssl.SSLContext) -> ssl.SSLSocket:
     """A connection to a listener, its handshake done."""
     host, _, port = url.partition("://")[2].rpartition(":")
-    return context.wrap_socket(socket.create_connection((host, int(port)), timeout=10), server_hostname=host)
+    return context.wrap_socket(socket.create_connection((host, int(port)), timeout=60), server_hostname=host)
 
 
 def serial(url: str, context: ssl.SSLContext) -> str:
@@ -156,10 +156,10 @@ def test_grpc(start: Callable[..., Any], rules: Path, authority: Any, engine: st
     target = server.url("grpc").removeprefix("https://")
     known = grpc.ssl_channel_credentials(authority.path.read_bytes(), key.read_bytes(), certificate.read_bytes())
     with grpc.secure_channel(target, known) as channel:
-        assert channel.unary_unary(HEALTH)(b"", timeout=10) == b"\x08\x01"
+        assert channel.unary_unary(HEALTH)(b"", timeout=60) == b"\x08\x01"
     unknown = grpc.ssl_channel_credentials(authority.path.read_bytes())
     with grpc.secure_channel(target, unknown) as channel, pytest.raises(grpc.RpcError):
-        channel.unary_unary(HEALTH)(b"", timeout=5)
+        channel.unary_unary(HEALTH)(b"", timeout=60)
     if engine == "ngh2":
         context = authority.trusting((certificate, key))
         context.set_alpn_protocols(["http/1.1", "h2"])
@@ -216,7 +216,7 @@ def test_a_slow_handshake_ends(start: Callable[..., Any], rules: Path, authority
         assert re.search(r'sluicegate_tls_handshakes_now\{listener="api"\} [12]\.0', metrics)
         begun = time.monotonic()
         assert silent.recv(1) == b""
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - begun < 45
     assert 'outcome="failed"} 1.0' in httpx.get(f"{url}/metrics", verify=context).text
 
 
@@ -242,7 +242,7 @@ def test_what_cannot_be_used_ends_the_start(
     _, other = authority.issue("other")
     given = [each.format(cert=cert, key=key, other=other, old=old, old_key=old_key) for each in arguments]
     server = start("serve", "--rules", str(rules), "--api", "127.0.0.1:0", *given, ready=False)
-    assert server.process.wait(20) == 2
+    assert server.process.wait(60) == 2
     lines = server.err.read_text().splitlines()
     assert says in lines[-1]
     assert len([line for line in lines if line.startswith(("error", "Error", "sluicegate"))]) == 1, lines
@@ -254,7 +254,7 @@ def test_a_proxy_header_would_come_before_the_handshake(start: Callable[..., Any
         "gateway", "--rules", str(rules), "--upstream", "http://127.0.0.1:9", "--proxy-protocol",
         *flags(authority.issue("server")), ready=False,
     )  # fmt: skip
-    assert server.process.wait(20) == 2
+    assert server.process.wait(60) == 2
     assert "--proxy-protocol is not for a gateway with TLS" in server.err.read_text()
 
 

@@ -132,7 +132,7 @@ def test_the_file_and_the_database_follow_each_other(up: Callable[..., Up]) -> N
     until(lambda: it.ask("GET", "/v1/versions/1", token).status_code == 200, "the first version")
     it.edit("quota: 5/minute", "quota: 50/minute")
     took_s = until(lambda: it.limit() == 50, "the edit is served")
-    assert took_s < 10
+    assert took_s < 30
     latest = it.ask("GET", "/v1/versions", token).json()["versions"][0]
     assert (latest["version"], latest["actor"]) == (2, "file:rules.yaml")
     assert it.set_limit(token, 70) == 3
@@ -222,7 +222,7 @@ def test_two_on_one_directory(up: Callable[..., Up], start: Callable[..., Any]) 
     """A second server with a service on the same data says whose it is, and ends with status 2."""
     it = up()
     second = start("up", *PORTS, "--control", "127.0.0.1:0", "--data", str(it.data), ready=False)
-    assert second.process.wait(30) == 2
+    assert second.process.wait(60) == 2
     assert f"is in use by another sluicegate (process {it.server.process.pid})" in second.err.read_text()
     assert it.limit() == 5
 
@@ -289,7 +289,7 @@ def test_off_and_left_out(start: Callable[..., Any], up: Callable[..., Up]) -> N
     assert "control" not in alone.out.read_text()
     it = up()
     taken = start("up", *PORTS, "--control", it.server.url("control").removeprefix("http://"), ready=False)
-    assert taken.process.wait(30) == 2
+    assert taken.process.wait(60) == 2
     assert "--control: cannot listen on 127.0.0.1:" in taken.err.read_text()
 
 

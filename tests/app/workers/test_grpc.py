@@ -33,7 +33,7 @@ def test_workers_share_the_listener(start: Callable[..., Any], tmp_path: Path, e
     for _ in range(15):
         with grpc.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
             ask = channel.unary_unary(RATE_LIMIT)
-            codes.update(ask(MESSAGE, timeout=20)[:2] for _ in range(10))
+            codes.update(ask(MESSAGE, timeout=60)[:2] for _ in range(10))
     assert codes == {b"\x08\x01": 100, b"\x08\x02": 50}
     text = httpx.get(f"{server.url('api')}/metrics").text
     calls = [line for line in text.splitlines() if line.startswith("sluicegate_grpc_calls_total{")]

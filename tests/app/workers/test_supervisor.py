@@ -44,7 +44,7 @@ def burst(url: str, count: int, connections: int = 20) -> Counter[int]:
     """Statuses of so many requests, over so many connections at once."""
 
     def one(_number: int) -> list[int]:
-        with httpx.Client(timeout=20) as client:
+        with httpx.Client(timeout=60) as client:
             return [client.get(f"{url}/api/x").status_code for _ in range(count // connections)]
 
     with ThreadPoolExecutor(connections) as pool:
@@ -63,7 +63,7 @@ def metric(server: Any, name: str) -> dict[str, float]:
 
 def refusal(server: Any) -> str:
     """The one line a server says that cannot start; its exit status is 2."""
-    assert server.process.wait(20) == 2
+    assert server.process.wait(60) == 2
     text = str(server.err.read_text())
     assert [line for line in text.splitlines() if not line.startswith("{")] == [text.splitlines()[-1]], text
     return text.splitlines()[-1]
@@ -141,14 +141,14 @@ def test_unix_sockets_are_shared(start: Start, watch: Any, until: Until, rules: 
     path = str(server.directory / "api.sock")
 
     def connect() -> httpx.Client:
-        return httpx.Client(base_url="http://api", transport=httpx.HTTPTransport(uds=path), timeout=20)
+        return httpx.Client(base_url="http://api", transport=httpx.HTTPTransport(uds=path), timeout=60)
 
     def worker(client: httpx.Client) -> int:
         return int(client.get("/readyz").json()["worker"])
 
     with ExitStack() as stack:
         clients: dict[int, httpx.Client] = {}
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(clients) < 2:
             assert time.monotonic() < deadline, "only one worker accepts"
             client = stack.enter_context(connect())
@@ -216,7 +216,7 @@ def test_stop_during_the_start(start: Start, watch: Any, rules: Path) -> None:
     listeners = ("--gateway", "unix:gateway.sock", "--api", "127.0.0.1:0", "--grpc", "unix:grpc.sock")
     server = start("up", *listeners, *PATIENT, "--workers", "2", "--rules", str(rules), ready=False)
     watched = watch(server)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not any("worker-1" in command for command in watched.children().values()):
         assert time.monotonic() < deadline
         time.sleep(0.01)

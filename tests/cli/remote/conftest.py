@@ -63,7 +63,7 @@ def process(folder: Path, listener: str, *arguments: str, **environment: str) ->
     finally:
         started.send_signal(signal.SIGTERM)
         try:
-            started.wait(30)
+            started.wait(60)
         except subprocess.TimeoutExpired:
             started.kill()
             started.wait()

@@ -39,7 +39,7 @@ def answering(answer: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
         thread.start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}", heard
         server.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(60)
         for connection in kept:
             connection.close()
 

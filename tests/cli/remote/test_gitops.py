@@ -153,7 +153,7 @@ def test_apply_waits_for_nodes(remote: Any, service: Any, folder: Path, tmp_path
     """--wait ends when the last live node decides by the version, and says 1 where one does not in time."""
     made = remote("tokens", "create", "nodes", "--role", "node")
     headers = {"Authorization": f"Bearer {made.out.strip()}"}
-    with httpx.Client(base_url=service.address, headers=headers, timeout=30) as node:
+    with httpx.Client(base_url=service.address, headers=headers, timeout=60) as node:
 
         def report(version: int) -> None:
             applied = {**node.get("/v1/feed/revisions").json(), "ruleset": version}

@@ -100,7 +100,7 @@ FOR_MACHINES = frozenset({"feed", "health"})
 
 def operations(service: Any) -> dict[str, str]:
     """The operations of a service with their tags."""
-    document = httpx.get(f"{service.address}/openapi.json", timeout=30).json()
+    document = httpx.get(f"{service.address}/openapi.json", timeout=60).json()
     return {
         operation["operationId"]: operation["tags"][0]
         for path in document["paths"].values()
@@ -110,7 +110,7 @@ def operations(service: Any) -> dict[str, str]:
 
 def calls(service: Any) -> dict[str, int]:
     """How often each operation was done, by the numbers of the service."""
-    text = httpx.get(f"{service.address}/metrics", timeout=30).text
+    text = httpx.get(f"{service.address}/metrics", timeout=60).text
     found: dict[str, int] = {}
     for operation, status, times in re.findall(
         r'^sluicegate_control_requests_total\{operation="(\w+)",status="(\d+)"\} (\S+)$', text, re.MULTILINE
@@ -182,7 +182,7 @@ def test_every_command_does_its_operation(remote: Any, service: Any, files: None
     def report() -> None:
         told = {"node": "n1", "started_us": 1, "release": "x", "applied": {}}
         headers = {"Authorization": f"Bearer {node}"}
-        assert httpx.post(f"{service.address}/v1/feed/report", json=told, headers=headers, timeout=30).is_success
+        assert httpx.post(f"{service.address}/v1/feed/report", json=told, headers=headers, timeout=60).is_success
 
     walk([line for line in TOUR if line[0] not in AT_NODES], remote, done, report)
 
@@ -244,7 +244,7 @@ def test_counters_at_a_node(remote: Any, files: None, done: Any, start_node: Any
     """What a node has charged is read, given back, forgotten and explained by command, and seen in its next decisions."""
     assert remote("rules", "apply", "rules.yaml", "--prune").status == 0
     made = remote("tokens", "create", "counting", "--role", "node").out.strip()
-    with start_node(made) as address, httpx.Client(base_url=address, timeout=30) as node:
+    with start_node(made) as address, httpx.Client(base_url=address, timeout=60) as node:
         node.headers["Authorization"] = f"Bearer {node_token}"
         wait_until_known(remote, "n1")
         assert remote("rules", "apply", "rules.yaml", "--wait").status == 0

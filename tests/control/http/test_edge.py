@@ -37,6 +37,7 @@ async def test_heads_with_two_meanings(app: FastAPI, head: list[tuple[str, str]]
     assert head[-1][0] in answer.json()["detail"]
 
 
+@pytest.mark.measured
 async def test_bodies_that_never_end_hold_up_nobody_else(
     app: FastAPI, client: httpx.AsyncClient, as_role: As, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +52,7 @@ async def test_bodies_that_never_end_hold_up_nobody_else(
 
     head = {**JSON, **as_role(Role.VIEWER)}
     slow = [asyncio.create_task(client.post("/v1/counters/read", content=unfinished(), headers=head)) for _ in range(2)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while numbers.bodies.total() < 2:
             await asyncio.sleep(0)
     assert numbers.at_work == 0
@@ -89,7 +90,7 @@ async def test_a_request_that_the_end_cuts_off(app: FastAPI, client: httpx.Async
 
     url = "/v1/lists/block/import?source=feed"
     cut = asyncio.create_task(client.post(url, content=unfinished(), headers={"Content-Type": "text/plain"}))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not context.numbers.bodies:
             await asyncio.sleep(0)
     context.closing.set()

@@ -218,7 +218,7 @@ class Client:
         await self.until(lambda: stream_id in self.closed or self.ended)
         return self.replies[stream_id]
 
-    async def until(self, true: Callable[[], bool], timeout_s: float = 10) -> None:
+    async def until(self, true: Callable[[], bool], timeout_s: float = 60) -> None:
         """Read until something is true."""
         async with asyncio.timeout(timeout_s):
             while not true():

@@ -26,7 +26,7 @@ HEALTH = "/grpc.health.v1.Health/Check"
 async def outcome(channel: Any, path: str, message: bytes, **how: Any) -> Any:
     """What a call comes to: its answer, or its status and words."""
     try:
-        return await channel.unary_unary(path)(message, timeout=10, **how)
+        return await channel.unary_unary(path)(message, timeout=60, **how)
     except grpc.aio.AioRpcError as error:
         return error.code(), error.details()
 

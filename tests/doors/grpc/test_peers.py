@@ -38,7 +38,7 @@ async def test_a_client_that_reads_nothing(start_door: Start, message: bytes) ->
     client.writer.transport.pause_reading()
     calls = b"".join(call_of_no_method(number) for number in range(CALLS))
     sending = asyncio.ensure_future(client.send(calls))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not door.stats.timeouts["write"]:
             await asyncio.sleep(0.01)
     sending.cancel()
@@ -88,6 +88,7 @@ async def test_calls_in_pieces_make_room_again(client: Any, message: bytes, endi
         assert (await client.reply(stream)).code == code
 
 
+@pytest.mark.measured
 async def test_the_time_of_a_request_is_not_that_of_its_answer(start_door: Start, message: bytes) -> None:
     """A call that is complete and waits for the store is not ended for coming slowly."""
     store = LaterStore(MemoryStore(ManualClock()))

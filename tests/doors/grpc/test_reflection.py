@@ -69,7 +69,7 @@ async def test_what_is_learned_is_enough_to_call(start_door: Start) -> None:
         request, response = (message_factory.GetMessageClass(each) for each in (method.input_type, method.output_type))
         made = request(domain="edge", descriptors=[{"entries": [{"key": "api_key", "value": "a"}]}])
         path = f"/{RLS}.RateLimitService/ShouldRateLimit"
-        answer = response.FromString(await channel.unary_unary(path)(made.SerializeToString(), timeout=20))
+        answer = response.FromString(await channel.unary_unary(path)(made.SerializeToString(), timeout=60))
     (status,) = answer.statuses
     assert (status.current_limit.name, status.limit_remaining) == ("per-key", 4)
     assert {each.key.lower() for each in answer.response_headers_to_add} >= {"x-ratelimit-limit"}

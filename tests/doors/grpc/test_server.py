@@ -65,14 +65,14 @@ async def test_a_client_of_grpc_itself(door: Any, pb: Any, message: bytes) -> No
     """The client of the gRPC project gets answers and statuses with their words."""
     async with grpc.aio.insecure_channel(door.target) as channel:
         call = channel.unary_unary(RATE_LIMIT, response_deserializer=pb.RateLimitResponse.FromString)
-        answers = await asyncio.gather(*(call(message, timeout=10) for _ in range(20)))
+        answers = await asyncio.gather(*(call(message, timeout=60) for _ in range(20)))
         assert sorted(answer.overall_code for answer in answers) == [1] * 5 + [2] * 15
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call(b"\xff", timeout=10)
+            await call(b"\xff", timeout=60)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert caught.value.details() == "request: is malformed: a number does not end"
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await channel.unary_unary("/grpc.health.v1.Health/List")(b"", timeout=10)
+            await channel.unary_unary("/grpc.health.v1.Health/List")(b"", timeout=60)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -225,15 +225,17 @@ async def test_a_client_that_is_gone(start_door: Start, message: bytes) -> None:
 # ---------------------------------------------------------------------- time
 
 
+@pytest.mark.measured
 async def test_a_client_that_says_nothing(start_door: Start) -> None:
     """A connection without the first settings of HTTP/2 is closed."""
     door = await start_door(preface_s=0.05)
     client = await door.connect(begin=False)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await client.reader.read()
     assert door.stats.timeouts["preface"] == 1
 
 
+@pytest.mark.measured
 async def test_an_idle_connection(start_door: Start, message: bytes) -> None:
     """A connection without calls and bytes is told to go away and closed; one with a call under way is not."""
     limiter, store = later()
@@ -249,6 +251,7 @@ async def test_an_idle_connection(start_door: Start, message: bytes) -> None:
     assert door.stats.timeouts["idle"] == 1
 
 
+@pytest.mark.measured
 async def test_half_a_call(start_door: Start, message: bytes) -> None:
     """A call that does not become complete is ended; others on its connection are not."""
     door = await start_door(request_s=0.1)
@@ -263,6 +266,7 @@ async def test_half_a_call(start_door: Start, message: bytes) -> None:
     assert door.stats.timeouts["request"] == 1
 
 
+@pytest.mark.measured
 async def test_a_client_that_takes_no_answers(start_door: Start, message: bytes) -> None:
     """Answers that cannot leave, because the client's window stays shut, end the connection in time; until then they are held."""
     door = await start_door(write_s=0.1)
@@ -273,6 +277,7 @@ async def test_a_client_that_takes_no_answers(start_door: Start, message: bytes)
     assert door.stats.timeouts["write"] == 1
 
 
+@pytest.mark.measured
 async def test_a_client_that_throws_answers_away(start_door: Start, message: bytes) -> None:
     """To give up a call now and then is not to take answers: those that stand are not held for ever."""
     door = await start_door(write_s=0.3)
@@ -368,6 +373,7 @@ async def test_draining_cuts_what_does_not_end(start_door: Start, message: bytes
     store.release()
 
 
+@pytest.mark.measured
 async def test_age(start_door: Start, message: bytes) -> None:
     """A connection that has lived long enough ends politely, and a new one is welcome."""
     door = await start_door(age_s=0.1)
@@ -380,6 +386,7 @@ async def test_age(start_door: Start, message: bytes) -> None:
     assert GrpcSettings().age_s == 24 * 3600, "not for ever: nothing else would ever move a client to a new process"
 
 
+@pytest.mark.measured
 async def test_grace_of_age(start_door: Start, message: bytes) -> None:
     """A call that outlives the grace of an old connection is cut off with it."""
     limiter, store = later()

@@ -68,7 +68,7 @@ def serve(start: Start) -> Serve:
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """Let the server's loop run until the condition holds; fail after 5 s."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.002)
 

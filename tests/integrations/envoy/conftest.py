@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGURATIONS = ROOT / "integrations" / "envoy"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 
 
 def free_port() -> int:
@@ -47,7 +47,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(15)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(15)
@@ -99,7 +99,7 @@ class World:
         self.url = f"http://127.0.0.1:{self.ports['listener']}"
         (folder / "rules.yaml").write_text(rules)
         (folder / "envoy.yaml").write_text(self._with_own_ports(configuration))
-        self.client = httpx.Client(base_url=self.url, timeout=20)
+        self.client = httpx.Client(base_url=self.url, timeout=60)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._envoy_program, self._flags = envoy, flags
         self._asks_by_grpc = "8082" in configuration
@@ -159,7 +159,7 @@ class World:
 def answers(url: str) -> bool:
     """Whether there is a 200 at ``url``."""
     try:
-        return httpx.get(url, timeout=5).status_code == 200
+        return httpx.get(url, timeout=60).status_code == 200
     except httpx.HTTPError:
         return False
 

@@ -50,7 +50,7 @@ def left(world: Any, **fields: str) -> int | str:
 
 def until_left(world: Any, expected: int, **fields: str) -> None:
     """Look until so much remains: what is charged when a request is over is charged a moment after its answer."""
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while (found := left(world, **fields)) != expected:
         assert time.monotonic() < deadline_s, found
         time.sleep(0.05)
@@ -67,13 +67,13 @@ def test_costs_looks_and_what_is_given_back(envoy_world: WorldOf) -> None:
     assert left(world, x_token_key="t", x_costs="4") == 10
     until_left(world, 6, x_token_key="t", x_costs="0")
     assert left(world, x_token_key="t", x_costs="9") == 6
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while left(world, x_token_key="t", x_costs="0") != "over":
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
     world.client.post("/", headers={"x-upload-key": "u"}, content=b"x" * 1200)
     api = f"http://127.0.0.1:{world.ports['api']}/metrics"
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while 'sluicegate_refused_total{outcome="never_fits",rule="upload"} 1' not in httpx.get(api).text:
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
@@ -97,7 +97,7 @@ def test_old_connections_end_without_an_error(envoy_world: WorldOf) -> None:
     statuses: list[int] = []
 
     def ask() -> None:
-        with httpx.Client(base_url=world.url, timeout=20) as client:
+        with httpx.Client(base_url=world.url, timeout=60) as client:
             end_s = time.monotonic() + 2.5
             while time.monotonic() < end_s:
                 statuses.append(client.get("/", headers={"x-api-key": "a"}).status_code)

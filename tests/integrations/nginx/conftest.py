@@ -25,7 +25,7 @@ from sluicegate.stores.redis import RedisStore
 ROOT = Path(__file__).resolve().parents[3]
 INTEGRATION = ROOT / "integrations" / "nginx"
 MODULES = Path("/usr/lib/nginx/modules")
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 
 MAIN = """\
 {modules}
@@ -133,7 +133,7 @@ class Nginx:
         self.client = self._client()
 
     def _client(self) -> httpx.Client:
-        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20, trust_env=False)
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, trust_env=False)
 
     def wait(self) -> None:
         wait_for(lambda: listens(self.port) or self.process.poll() is not None, self.log)
@@ -170,7 +170,7 @@ class Nginx:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(10)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.process.wait()
@@ -288,7 +288,7 @@ def say() -> Callable[..., list[Said]]:
     """What nginx answers to these bytes on one connection, until it closes it: ``say(nginx, b"GET / ...")``."""
 
     def said(nginx: Nginx, sent: bytes) -> list[Said]:
-        with contextlib.closing(socket.create_connection(("127.0.0.1", nginx.port), timeout=20)) as connection:
+        with contextlib.closing(socket.create_connection(("127.0.0.1", nginx.port), timeout=60)) as connection:
             connection.sendall(sent)
             received = b"".join(iter(lambda: connection.recv(65_536), b""))
         answers: list[Said] = []

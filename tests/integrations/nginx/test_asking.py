@@ -175,7 +175,7 @@ def test_no_spelling_gets_around_a_rule(front: Start) -> None:
         "/LOGIN%0a",
         "/l%C3%B6gin",
     ):
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=20)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=60)) as connection:
             for _ in range(2):
                 connection.request("GET", path, headers={"X-Real-IP": "203.0.113.9"})
                 answer = connection.getresponse()

@@ -205,7 +205,7 @@ def test_http_2(doors: dict[str, Start], door: str) -> None:
     """Requests of HTTP/2 are limited as those of HTTP/1, several of one connection as well."""
     nginx, _ = doors[door](LOGIN.replace("50/hour", "2/hour"))
     nginx.rewrite(lambda text: text.replace(f"listen 127.0.0.1:{nginx.port};", f"listen 127.0.0.1:{nginx.port} http2;"))
-    with httpx.Client(http1=False, http2=True, base_url=nginx.client.base_url, timeout=20, trust_env=False) as client:
+    with httpx.Client(http1=False, http2=True, base_url=nginx.client.base_url, timeout=60, trust_env=False) as client:
         answers = [client.get(path) for path in ("/login", "/%6cogin", "/login")]
     assert [(answer.http_version, answer.status_code) for answer in answers] == [
         ("HTTP/2", 200),
@@ -281,7 +281,7 @@ def test_streams_of_one_connection(front: Start) -> None:
     nginx.rewrite(lambda text: text.replace(f"listen 127.0.0.1:{nginx.port};", f"listen 127.0.0.1:{nginx.port} http2;"))
 
     async def ask() -> list[int]:
-        async with httpx.AsyncClient(http1=False, http2=True, timeout=20, trust_env=False) as client:
+        async with httpx.AsyncClient(http1=False, http2=True, timeout=60, trust_env=False) as client:
             await client.get(f"http://127.0.0.1:{nginx.port}/", headers={"X-Real-IP": "203.0.113.10"})
             asking = [
                 client.get(f"http://127.0.0.1:{nginx.port}/broken", headers={"X-Real-IP": "203.0.113.9"})

@@ -63,7 +63,7 @@ PATHS = (
 
 def ask(port: int, method: str, path: str, host: str, headers: dict[str, str]) -> tuple[int, list[str]]:
     """Status and names of the rules that were charged, in order. The path goes out as it is."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
     for name, value in {"Host": host, "X-Real-IP": IP, **headers}.items():
         connection.putheader(name, value)

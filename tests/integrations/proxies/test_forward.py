@@ -21,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "proxies.md"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 NAMES = ("caddy", "traefik")
 FILES = {"caddy": ("Caddyfile",), "traefik": ("traefik.yaml", "routes.yaml")}
 COMMANDS = {
@@ -92,7 +92,7 @@ class Setup:
         (folder / "rules.yaml").write_text(rules)
         serve = [sys.executable, "-m", "sluicegate", "serve", "--rules", "rules.yaml", "--api", f"127.0.0.1:{self.api}"]
         self.server = self._run(serve, self.api)
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20, trust_env=False)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, trust_env=False)
         stack.callback(self.client.close)
 
     def _run(self, command: list[str], port: int) -> subprocess.Popen[bytes]:

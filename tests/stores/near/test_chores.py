@@ -36,7 +36,7 @@ class Worker:
 def ended() -> bool:
     """Wait until the thread has ended."""
     for thread in running():
-        thread.join(20)
+        thread.join(60)
     return not running()
 
 
@@ -61,7 +61,7 @@ def test_closing_ends_it() -> None:
     """A close waits for the turn under way; a poke after it does nothing."""
     worker = Worker(10_000)
     worker.chores.poke()
-    assert worker.busy.wait(20)
+    assert worker.busy.wait(60)
     worker.chores.close()
     assert running() == []
     done = worker.done
@@ -73,7 +73,7 @@ def test_it_keeps_nobody_alive() -> None:
     """When nobody uses the object any more the thread ends by itself."""
     workers = [Worker(1_000_000)]
     workers[0].chores.poke()
-    assert workers[0].busy.wait(20)
+    assert workers[0].busy.wait(60)
     workers.clear()
     gc.collect()
     assert ended()
@@ -84,7 +84,7 @@ def test_a_child_starts_its_own() -> None:
     """A forked child has no thread, and one of its own when it is poked."""
     worker = Worker(1_000_000)
     worker.chores.poke()
-    assert worker.busy.wait(20)
+    assert worker.busy.wait(60)
     child = os.fork()
     if child == 0:
         status = 1
@@ -92,7 +92,7 @@ def test_a_child_starts_its_own() -> None:
             if not running():
                 worker.busy.clear()
                 worker.chores.poke()
-                status = 0 if worker.busy.wait(10) else 2
+                status = 0 if worker.busy.wait(60) else 2
         finally:
             os._exit(status)
     try:

@@ -56,7 +56,7 @@ def side_by_side(work: Callable[[int], int]) -> int:
     found: list[int] = []
 
     def run(number: int) -> None:
-        ready.wait(30)
+        ready.wait(60)
         found.append(work(number))
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(WORKERS)]
@@ -71,7 +71,7 @@ def side_by_side(work: Callable[[int], int]) -> int:
 def warmed(store: Watched, counters) -> NearStore:
     """A near store that holds tokens already."""
     near = NearStore(store, NearSettings(), SystemClock())
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not near.stats.leased:
         assert time.monotonic() < end, "no lease was granted"
         near.decide_one([(counters[0], "*", 1)])

@@ -174,6 +174,7 @@ def test_refused_client_drains_no_shared_bucket(open_here: Callable[..., RedisSt
     assert store.stats.undone == 2
 
 
+@pytest.mark.measured
 def test_a_part_that_hangs(cluster, open_here: Callable[..., RedisStore]) -> None:
     """Where one master hangs the answer comes in time, with the verdicts and receipts of what was reached (T85, T79)."""
     store = open_here("?timeout_ms=400")
@@ -202,6 +203,7 @@ def test_a_part_that_hangs(cluster, open_here: Callable[..., RedisStore]) -> Non
     assert here != there
 
 
+@pytest.mark.measured
 def test_a_batch_of_which_a_part_hangs(cluster, open_here: Callable[..., RedisStore]) -> None:
     """Each request of a batch has its own answer, what was reached of it, or nothing; what was reached stays charged (T79)."""
     store = open_here("?timeout_ms=400")
@@ -225,6 +227,7 @@ def test_a_batch_of_which_a_part_hangs(cluster, open_here: Callable[..., RedisSt
     assert used(store, wide, fast) == 1
 
 
+@pytest.mark.measured
 def test_a_part_that_hangs_beside_one_that_refuses(cluster, open_here: Callable[..., RedisStore]) -> None:
     """What was charged is given back after the deadline too: the servers that were reached are there."""
     store = open_here("?timeout_ms=400")

@@ -221,6 +221,7 @@ def test_coroutines_lease_too(open_store: Open) -> None:
     assert grant.granted == 5
 
 
+@pytest.mark.measured
 def test_a_store_that_is_not_there_answers_for_each_counter(start_proxy: Any, server: Any) -> None:
     """Each counter has its StoreError, and nothing is raised."""
     proxy = start_proxy(server.port)

@@ -79,6 +79,7 @@ async def test_a_lost_reply_costs_one_charge_of_a_coroutine(open_store: Open, pr
     await store.aclose()
 
 
+@pytest.mark.measured
 def test_a_stalled_server_is_given_up_at_the_deadline(open_store: Open, proxy) -> None:
     """Nothing comes back: the call fails after ``timeout_ms``, and the connection is not used again."""  # T81, T77
     open_store()
@@ -97,6 +98,7 @@ def test_a_stalled_server_is_given_up_at_the_deadline(open_store: Open, proxy) -
     store.close()
 
 
+@pytest.mark.measured
 async def test_a_stalled_server_is_given_up_by_a_coroutine(proxy) -> None:
     """The asynchronous call fails after ``timeout_ms`` too, and the event loop goes on meanwhile."""
     store = RedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=150")
@@ -123,6 +125,7 @@ async def test_a_stalled_server_is_given_up_by_a_coroutine(proxy) -> None:
     await store.aclose()
 
 
+@pytest.mark.measured
 async def test_a_late_event_loop_is_not_a_late_store(server) -> None:
     """Where the loop was held up past the deadline, the reply that lies in the socket is still taken."""
     store = RedisStore(server.url.replace("5000", "60"))
@@ -247,6 +250,7 @@ def test_a_forked_child_connects_anew(open_store: Open) -> None:
     assert store.stats.connects == 1
 
 
+@pytest.mark.measured
 def test_a_server_that_is_absent_is_no_error_at_start() -> None:
     """A limiter opens without its store, decides by the failure policies, and uses the store once it is there."""  # T80
     began = time.monotonic()
@@ -381,7 +385,7 @@ def test_a_closed_limiter_leaves_no_connection(open_store: Open, server) -> None
     with contextlib.closing(server.client()) as client:
         assert len(client.client_list()) == 2
         store.close()
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         while len(client.client_list()) > 1:
             assert time.monotonic() < until
 

@@ -11,7 +11,7 @@ import pytest
 from sluicegate.stores.regional import mover as mover_module
 from sluicegate.stores.regional.mover import Mover
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture(autouse=True)

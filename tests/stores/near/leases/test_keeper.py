@@ -88,7 +88,7 @@ class Owner(Locked):
 
 def until(what: Callable[[], object], owner: Owner | None = None) -> None:
     """Wait, with requests meanwhile where an owner is given."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not what():
         assert time.monotonic() < end
         if owner is not None:
@@ -219,7 +219,7 @@ def test_a_near_store_that_nobody_uses_ends() -> None:
         return owner.keeper._thread, weakref.ref(owner)
 
     thread, found = begun()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while thread.is_alive() or found() is not None:
         assert time.monotonic() < end
         gc.collect()

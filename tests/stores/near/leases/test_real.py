@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 
 SECOND = 1_000_000
 PER_S = 2_000
+TURNS = 4
 
 
 class Load:
@@ -65,40 +66,51 @@ class Load:
             near.close()
 
 
+def until_enough(load_once: Callable[[], bool]) -> None:
+    """Load until there was enough of it: how much is asked in so many seconds is for the machine to say. What must not happen must not happen in any turn."""
+    assert any(load_once() for _ in range(TURNS)), "too little passed, or was leased, each time"
+
+
 @pytest.mark.parametrize("name", ["redis", "valkey"])
 @pytest.mark.parametrize("event", ["none", "new life"])
 def test_the_limit_holds_on_a_real_server(
     servers: Any, require_program: Callable[[str], str], name: str, event: str
 ) -> None:
     """With real threads and clocks no more passes than the bucket's bound; another life of the server in between adds nothing."""
-    server = servers.empty(name, require_program)
     spec = TokenBucket(PER_S, PER_S, SECOND)
 
-    def new_life() -> None:
-        with contextlib.closing(server.client()) as client:
-            client.execute_command("REPLICAOF", "127.0.0.1", "1")
-            client.execute_command("REPLICAOF", "NO", "ONE")
+    def load_once() -> bool:
+        server = servers.empty(name, require_program)
 
-    with contextlib.closing(Load(server.url, spec)) as load:
-        began = time.monotonic()
-        load.run(4, new_life if event == "new life" else None)
-        passed_s = time.monotonic() - began
-    assert len(load.hits) <= spec.most_admitted(int(passed_s * SECOND))
-    leased = sum([near.stats.leased for near in load.nears])
-    assert leased > 500
-    if event == "none":
-        assert not load.errors
-        assert len(load.hits) >= 0.7 * min(PER_S * 4, 4_200 * 4 / 2)
+        def new_life() -> None:
+            with contextlib.closing(server.client()) as client:
+                client.execute_command("REPLICAOF", "127.0.0.1", "1")
+                client.execute_command("REPLICAOF", "NO", "ONE")
+
+        with contextlib.closing(Load(server.url, spec)) as load:
+            began = time.monotonic()
+            load.run(4, new_life if event == "new life" else None)
+            passed_s = time.monotonic() - began
+        assert len(load.hits) <= spec.most_admitted(int(passed_s * SECOND))
+        enough = event != "none" or len(load.hits) >= 0.7 * min(PER_S * 4, 4_200 * 4 / 2)
+        assert not load.errors or event != "none"
+        return enough and sum([near.stats.leased for near in load.nears]) > 500
+
+    until_enough(load_once)
 
 
 @pytest.mark.parametrize("name", ["redis", "valkey"])
 def test_a_window_holds_on_a_real_server(servers: Any, require_program: Callable[[str], str], name: str) -> None:
     """Windows of a second, whose leases end with them: no more passes than one limit for each window that was touched."""
-    server = servers.empty(name, require_program)
     spec = FixedWindow(PER_S, SECOND)
-    with contextlib.closing(Load(server.url, spec)) as load:
-        first = int(time.time())
-        load.run(4)
-        windows = int(time.time()) - first + 1
-    assert 0.5 * 4 * PER_S < len(load.hits) <= windows * PER_S
-    assert sum([near.stats.leased for near in load.nears]) > 500
+
+    def load_once() -> bool:
+        server = servers.empty(name, require_program)
+        with contextlib.closing(Load(server.url, spec)) as load:
+            first = int(time.time())
+            load.run(4)
+            windows = int(time.time()) - first + 1
+        assert len(load.hits) <= windows * PER_S
+        return len(load.hits) > 0.5 * 4 * PER_S and sum([near.stats.leased for near in load.nears]) > 500
+
+    until_enough(load_once)

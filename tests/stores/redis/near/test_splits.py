@@ -66,7 +66,7 @@ class Crowd:
     def __exit__(self, *_: object) -> None:
         self._end.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(60)
 
     def _run(self, node: NearStore) -> None:
         key = self._request[0][0].prefix + SUBJECT
@@ -86,7 +86,7 @@ class Crowd:
                 time.sleep(self.pause_s)
 
 
-def until(condition: Callable[[], bool], problem: str, seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], problem: str, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, problem
@@ -150,7 +150,7 @@ def test_calls_of_a_split_counter_spread_over_the_masters(clusters, require_prog
 
     try:
         assert max(ask(SETTINGS.hot_per_s - 1)) > 0.9
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while node.hot.splits.using(counter.prefix + SUBJECT, node.now_us()) is None:
             assert time.monotonic() < end, "never split"
             node.decide_one([(counter, SUBJECT, 1)])
