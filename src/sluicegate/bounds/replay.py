@@ -19,6 +19,8 @@ __all__ = [
     "REPLAY_MINUTES_SHOWN",
     "REPLAY_PURGE_MIN",
     "REPLAY_READ_BYTES",
+    "REPLAY_RECORDED_CLIENTS_MAX",
+    "REPLAY_RECORDED_CLIENTS_TOLD",
     "REPLAY_TIMES_MEMO_MAX",
     "WHATIF_CLIENTS_SHOWN",
     "WHATIF_MEMORY_BYTES_MAX",
@@ -67,3 +69,8 @@ REPLAY_BAD_LINE_CHARS_SHOWN: Final = 64
 
 # Replay in a process of its own: address space that it may take. Counters and clients at their bounds take half of it; the rest is the interpreter.
 WHATIF_MEMORY_BYTES_MAX: Final = 2_147_483_648
+
+# Replay: clients of one rule and minute that are counted where decisions are recorded, and those of them that are told of: as
+# many as are kept when minutes are merged. Ten times as many are counted, so what is told is exact up to 10,000 clients a minute.
+REPLAY_RECORDED_CLIENTS_MAX: Final = 10_000
+REPLAY_RECORDED_CLIENTS_TOLD: Final = 1_000

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from sluicegate.bounds import WHATIF_CLIENTS_SHOWN
 from sluicegate.cli.options import DurationType, config_option, flag, option
+from sluicegate.cli.recorded import Record
 from sluicegate.cli.rule_files import read_rules
 from sluicegate.clock import US_PER_S
 from sluicegate.replaying import FORMATS, Replay, Report
@@ -39,6 +40,14 @@ _FILE = click.Path(path_type=Path)
     metavar="FIELD=FACT",
     help="Field of JSON lines that holds a fact, as in ts=time, req.ip=ip or tenant_id=tenant; may be repeated.",
 )
+@flag("record", help="Keep the decisions in the data directory, at the log's times, for top, suggest and what-if.")
+@option("data", type=_FILE, default=".sluicegate", metavar="DIR", help="With --record: the data directory.")
+@option(
+    "analytics-subjects",
+    type=click.Choice(["digest", "plain"]),
+    default="digest",
+    help="With --record: how clients are kept; a digest tells nobody who it was.",
+)
 @flag("json", help="Print one JSON object.")
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...", type=click.Path(allow_dash=True))
 def replay(
@@ -47,6 +56,9 @@ def replay(
     format: str,  # noqa: A002
     window: float,
     map: tuple[str, ...],  # noqa: A002
+    record: bool,
+    data: Path,
+    analytics_subjects: str,
     json: bool,
     logs: tuple[str, ...],
 ) -> int:
@@ -62,9 +74,13 @@ def replay(
         window_us=round(window * US_PER_S),
         fields=map,
     )
+    kept = Record(what.rules, data, plain=analytics_subjects == "plain") if record else None
     with _progress() as (started, advanced):
-        report = run_replay(what, started, advanced)
+        report = run_replay(what, started, advanced, None if kept is None else kept.recording)
+    said = "" if kept is None else kept.end(report)
     click.echo(json_format.dumps(report.to_dict(), indent=2) if json else report.text())
+    if said:
+        click.echo(said if json else f"\n{said}", err=json)
     return 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from sluicegate.replaying.recording import Recording
 from sluicegate.replaying.report import Comparison, Report
 from sluicegate.replaying.run import FORMATS, Replay, replay
 
-__all__ = ["FORMATS", "Comparison", "Replay", "Report", "replay"]
+__all__ = ["FORMATS", "Comparison", "Recording", "Replay", "Report", "replay"]

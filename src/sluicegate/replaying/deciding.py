@@ -8,7 +8,7 @@ the algorithm alone, a third of the time. A property test holds the two equal.
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from sluicegate.algorithms.spec import State
@@ -25,7 +25,10 @@ from sluicegate.stores.base import Charge, Counter
 from sluicegate.stores.keys import EVERYBODY
 from sluicegate.stores.memory import MemoryStore
 
-__all__ = ["CounterDecider", "Refusal", "RuleCounts", "Side", "StoreDecider"]
+__all__ = ["CounterDecider", "Noted", "Refusal", "RuleCounts", "Side", "StoreDecider"]
+
+Noted = Sequence[tuple[Counter, str]]
+"""The counters that would refuse one request, shadow ones included, in order of evaluation, each with its subject."""
 
 
 class Refusal(NamedTuple):
@@ -46,18 +49,25 @@ class RuleCounts(NamedTuple):
 
 
 class _Tally:
-    """Counts by rule. ``rule_of`` gives the name of the rule of a counter, which several counters may share."""
+    """Counts by rule. ``rule_of`` gives the name of the rule of a counter, which several counters may share.
 
-    __slots__ = ("also_refused", "refused", "rule_of", "shadow_refused")
+    ``noted``: who refused a request, by its place; None where nobody reads it.
+    """
+
+    __slots__ = ("also_refused", "noted", "refused", "rule_of", "shadow_refused")
 
     def __init__(self, rule_of: Callable[[Counter], str]) -> None:
         self.rule_of = rule_of
+        self.noted: dict[int, list[tuple[Counter, str]]] | None = None
         self.refused: Counts[str] = Counts()
         self.also_refused: Counts[str] = Counts()
         self.shadow_refused: Counts[str] = Counts()
 
     def refusal(self, place: int, refusing: Iterable[tuple[Counter, str]]) -> Refusal | None:
         """Count the counters that would refuse one request, in order of evaluation; None where all of them are shadow."""
+        if self.noted is not None:
+            refusing = list(refusing)
+            self.noted.setdefault(place, []).extend(refusing)
         first: Refusal | None = None
         counted: set[str] = set()
         for counter, subject in refusing:
@@ -88,20 +98,27 @@ class _Decider(Protocol):
 
 
 class Side:
-    """One rule set that decides the log: its plans, its counters, its counts."""
+    """One rule set that decides the log: its plans, its counters, its counts. ``notes``: ``noted`` tells of the last batch who refused what."""
 
-    def __init__(self, ruleset: RuleSet) -> None:
+    def __init__(self, ruleset: RuleSet, *, notes: bool = False) -> None:
         self.ruleset = ruleset
         self._engine = Engine(ruleset)
         self._groups: dict[tuple[Counter, ...], int] = {}
         self._matched: list[int] = []
         self._tally = _Tally(self._rule_of)
-        self._decider: _Decider = CounterDecider() if _is_one_counter(ruleset) else StoreDecider()
+        self._decider: _Decider = CounterDecider() if _is_one_counter(ruleset) and not notes else StoreDecider()
+        if notes:
+            self._tally.noted = {}
 
     @property
     def forgotten(self) -> int:
         """Live counters that were forgotten because there were more than ``REPLAY_COUNTERS_MAX``."""
         return self._decider.forgotten
+
+    @property
+    def noted(self) -> Mapping[int, Noted]:
+        """Of the last batch, the counters that would refuse a request, by its place."""
+        return self._tally.noted or {}
 
     def rule_of(self, refusal: Refusal) -> str:
         """The rule a request was refused by."""
@@ -114,10 +131,12 @@ class Side:
         group = self._groups.setdefault(counters, len(self._groups))
         if group == len(self._matched):
             self._matched.append(0)
-        return Planned(plan.charges, group, client, plan.unidentified)
+        return Planned(plan.charges, group, client, plan.unidentified, tier=plan.tier, cost=plan.cost)
 
     def decide(self, items: Sequence[Item]) -> list[Refusal]:
         """Decide a batch; the refused requests in order."""
+        if self._tally.noted:
+            self._tally.noted = {}
         matched = self._matched
         for _, planned in items:
             matched[planned.group] += 1

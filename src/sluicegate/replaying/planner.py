@@ -33,7 +33,7 @@ class Planned(msgspec.Struct, gc=False, eq=False):
     """A request, ready to be decided at its time.
 
     ``charges``: for the rules replayed. ``group``: what it is counted under in the table of matches. ``unidentified``: counters of rules that refuse because
-    a dimension is not known. ``other``: the same request under the rules it is compared with, else None.
+    a dimension is not known. ``other``: the same request under the rules it is compared with, else None. ``tier``, ``cost``: as it was counted.
     """
 
     charges: Sequence[Charge]
@@ -41,6 +41,8 @@ class Planned(msgspec.Struct, gc=False, eq=False):
     client: Client
     unidentified: tuple[Counter, ...] = ()
     other: Planned | None = None
+    tier: str | None = None
+    cost: int = 1
 
     def key(self, subject: str) -> str:
         """Whom a refusal is counted for: the subject of the counter that refused, with host names as the log has them.

@@ -32,6 +32,7 @@ from sluicegate.replaying.lines import STANDARD_INPUT, TOO_LONG, Log, line_batch
 from sluicegate.replaying.needs import facts_needed
 from sluicegate.replaying.order import Orderer
 from sluicegate.replaying.planner import Item, LineParser, Planner
+from sluicegate.replaying.recording import Recording
 from sluicegate.replaying.report import BadLineShown, Comparison, Report
 from sluicegate.replaying.text_log import TextParser
 from sluicegate.rules.model import RuleSet
@@ -73,21 +74,27 @@ class Replay:
         object.__setattr__(self, "field_of", parse_map(self.fields))
 
 
-def replay(what: Replay, started: Callable[[int], None], progress: Callable[[int], None]) -> Report:
+def replay(
+    what: Replay,
+    started: Callable[[int], None],
+    progress: Callable[[int], None],
+    recording: Recording | None = None,
+) -> Report:
     """Decide every line and report.
 
     ``started`` is called once with the size of all logs in bytes (0: not known), then ``progress`` with the bytes of
-    each read. Raises ConfigurationError where a log cannot be read or none has a valid line.
+    each read. ``recording``: what else takes the decisions of ``rules``; a third slower. Raises ConfigurationError where a log cannot be read or none has a valid line.
     """
-    return _Run(what).run(started, progress)
+    return _Run(what, recording).run(started, progress)
 
 
 class _Run:
     """The state of one replay."""
 
-    def __init__(self, what: Replay) -> None:
+    def __init__(self, what: Replay, recording: Recording | None) -> None:
         self._what = what
-        self._side = Side(what.rules)
+        self._recording = recording
+        self._side = Side(what.rules, notes=recording is not None)
         self._other = None if what.against is None else Side(what.against)
         self._needed = facts_needed(what.rules)
         if what.against is not None:
@@ -112,6 +119,8 @@ class _Run:
             started(sum(sizes) if all(sizes) else 0)
             for items in self._merged(logs, progress):
                 self._decide(items)
+        if self._recording is not None:
+            self._recording.finish()
         if not self._requests:
             first = f", the first: {self._bad[0].log}:{self._bad[0].line}: {self._bad[0].reason}" if self._bad else ""
             raise ConfigurationError(f"no valid line in {', '.join(self._what.logs)} ({self._bad_lines} bad{first})")
@@ -180,6 +189,8 @@ class _Run:
 
     def _decide(self, items: Sequence[Item]) -> None:
         refusals = self._side.decide(items)
+        if self._recording is not None:
+            self._recording.add(items, self._side.noted)
         self._requests += len(items)
         self._refused += len(refusals)
         self._minutes.add(items, [refusal.place for refusal in refusals])

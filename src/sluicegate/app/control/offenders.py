@@ -1,0 +1,119 @@
+"""Who comes most: one answer from one home, the same over HTTP, of a file and on a terminal.
+
+Counts of clients are kept by minutes, and by hours where minutes are past their retention, so the window is widened to those,
+and everything in the answer is of the window so widened. What is told as being now is of the last whole minute and what
+there is of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sluicegate.analytics.home import Home
+from sluicegate.analytics.model import ANYTHING, HOUR_S, MINUTE_S, CountRow, Offenders, Span, Where
+from sluicegate.analytics.model import OffenderRow as Found
+from sluicegate.analytics.offenders import Names
+from sluicegate.bounds import TOP_ROWS_MAX
+from sluicegate.clock import US_PER_S
+from sluicegate.control.offenders import OVERALL, OffenderRow, OffenderRule, OffendersAnswer, OffendersQuestion
+from sluicegate.events import ALLOWED, BYPASSED, SHADOW_DENIED, UNDECIDED, UNMATCHED
+
+__all__ = ["answer"]
+
+_PASSED = frozenset({ALLOWED, UNMATCHED, BYPASSED})
+
+
+def answer(home: Home, query: OffendersQuestion, now_us: int, names: Names | None = None) -> OffendersAnswer:
+    """Ask a home. ``names``: by which a client is looked up under its digests; None: only as it is written.
+
+    Raises AnalyticsError and InvalidRequest as homes do.
+    """
+    status = home.status()
+    until_us = now_us if query.until_us is None else query.until_us
+    window = Span(max(0, until_us - query.window_us), until_us)
+    minutes_since_us = status.kept_since_us.get(MINUTE_S, 0)
+    span = window.in_cells_of(MINUTE_S if minutes_since_us <= window.since_us else HOUR_S)
+    late = span.until_us > now_us
+    minute_us = MINUTE_S * US_PER_S
+    recent = Span(max(0, span.until_us - (2 if late else 1) * minute_us), min(span.until_us, max(now_us, 1)))
+    recent_s = max(recent.length_us / US_PER_S, 1.0)
+    found = _found(home, span, query, names)
+    lately = _lately(home, recent, query, found)
+    now = {} if lately is None else {(row.rule, row.subject): row.times for row in lately.rows}
+    is_complete = lately is not None and not lately.error and not lately.more
+    counts = home.requests(span, by=("outcome",))
+    passed = sum(row.decisions for row in counts if row.outcome in _PASSED)
+    requests = sum(row.decisions for row in counts)
+    where = Where(rule=(query.rule,)) if query.rule not in {"", OVERALL} else ANYTHING
+    return OffendersAnswer(
+        kind=query.kind,
+        rule=query.rule,
+        now_us=now_us,
+        since_us=span.since_us,
+        until_us=span.until_us,
+        rows=[
+            _row(row, found.total, now.get((row.rule, row.subject), 0 if is_complete else None), recent_s)
+            for row in found.rows
+        ],
+        total=found.total,
+        error=found.error,
+        more=found.more,
+        sample_rate=found.sample_rate,
+        requests=requests,
+        allowed=passed,
+        refused=requests - passed,
+        per_s=sum(row.decisions for row in home.requests(recent)) / recent_s,
+        rules=_rules(home.rules(span, by=("rule", "outcome"), where=where)),
+        nodes=home.nodes(span),
+        dropped=home.dropped(span),
+        newest_us=status.last_us,
+    )
+
+
+def _found(home: Home, span: Span, query: OffendersQuestion, names: Names | None) -> Offenders:
+    rule = None if not query.rule else "" if query.rule == OVERALL else query.rule
+    if not query.subject:
+        return home.offenders(span, rule=rule, kind=query.kind, limit=query.limit)
+    candidates: Sequence[str] = (query.subject,) if names is None else names.candidates(query.subject)
+    answers = [home.offenders(span, rule=rule, kind=query.kind, limit=query.limit, subject=each) for each in candidates]
+    rows = sorted((row for each in answers for row in each.rows), key=lambda row: (-row.times, row.rule, row.subject))
+    first = answers[0]
+    more = len(rows) > query.limit or any(each.more for each in answers)
+    return Offenders(first.kind, tuple(rows[: query.limit]), first.total, first.error, more, first.sample_rate)
+
+
+def _lately(home: Home, recent: Span, query: OffendersQuestion, found: Offenders) -> Offenders | None:
+    """The clients of now; None where nobody is looked for."""
+    if not found.rows or recent.since_us == recent.until_us:
+        return None
+    rule = None if not query.rule else "" if query.rule == OVERALL else query.rule
+    if not query.subject:
+        return home.offenders(recent, rule=rule, kind=query.kind, limit=TOP_ROWS_MAX)
+    rows: list[Found] = []
+    error = 0
+    for subject in dict.fromkeys(row.subject for row in found.rows):
+        each = home.offenders(recent, rule=rule, kind=query.kind, limit=TOP_ROWS_MAX, subject=subject)
+        rows += each.rows
+        error = max(error, each.error)
+    return Offenders(query.kind, tuple(rows), None, error)
+
+
+def _row(row: Found, total: int | None, times_now: int | None, recent_s: float) -> OffenderRow:
+    share = min(1.0, row.times / total) if total else None
+    return OffenderRow(
+        row.rule, row.subject, row.times, row.error, share, None if times_now is None else times_now / recent_s
+    )
+
+
+def _rules(counts: Sequence[CountRow]) -> list[OffenderRule]:
+    by_rule: dict[str, dict[str, int]] = {}
+    for row in counts:
+        outcomes = by_rule.setdefault(row.rule or "", {})
+        name = row.outcome or ""
+        kind = name if name in {ALLOWED, SHADOW_DENIED, UNDECIDED} else "refused"
+        outcomes[kind] = outcomes.get(kind, 0) + row.decisions
+    made = [
+        OffenderRule(rule, of.get(ALLOWED, 0), of.get("refused", 0), of.get(SHADOW_DENIED, 0), of.get(UNDECIDED, 0))
+        for rule, of in by_rule.items()
+    ]
+    return sorted(made, key=lambda one: (-one.refused - one.shadow_refused, -one.allowed, one.rule))
