@@ -142,7 +142,8 @@ class DecisionSample(Struct, frozen=True, omit_defaults=True):
     """One decision as it was made. 1 / ``sample_rate`` decisions of its sort (refused or allowed) stand behind it.
 
     ``rule``, ``outcome``, ``tier``, ``version``, ``degraded``: as in RequestCount. ``rules``: all that applied. ``subjects``: by dimensions ("ip", or "api_key|endpoint" for
-    a pair; "" for a counter of everybody): a digest or plain. ``endpoint``: route template, else path without query and cut; "" where not known.
+    a pair; "" for a counter of everybody): a digest or plain. ``endpoint``: route template, else the path without
+    its query, "*" in the place of segments with a digit, an @ or more than 24 characters; "" where not known.
     ``cost``: asked. ``limit``, ``remaining``: tokens of the deciding rule's counter, None where there is none.
     ``retry_after_ms``: 0 where allowed; None where it can never pass.
     """

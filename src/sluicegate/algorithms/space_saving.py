@@ -49,18 +49,18 @@ class SpaceSaving(Generic[K]):
         # Keys that had the least count when it was last looked for; those that came since have more.
         self._least_keys: list[K] = []
 
-    def add(self, key: K) -> int:
-        """One event: how often ``key`` came at most. A tenth of a microsecond for a key that is counted; for another one constant on the average, with a step of ``size`` now and then."""
+    def add(self, key: K, times: int = 1) -> int:
+        """One event, or ``times`` (>= 1) of one key: how often ``key`` came at most. A tenth of a microsecond for a key that is counted; for another one constant on the average, with a step of ``size`` now and then."""
         counts = self._counts
         if key in counts:
-            counts[key] = times = counts[key] + 1
-            return times
+            counts[key] = count = counts[key] + times
+            return count
         if len(counts) < self._size:
-            counts[key] = 1
-            return 1
-        return self._replace_least(key)
+            counts[key] = times
+            return times
+        return self._replace_least(key, times)
 
-    def _replace_least(self, key: K) -> int:
+    def _replace_least(self, key: K, times: int) -> int:
         counts, least, candidates = self._counts, self._least, self._least_keys
         while True:
             while candidates:
@@ -68,9 +68,9 @@ class SpaceSaving(Generic[K]):
                 if counts[gone] == least:
                     del counts[gone]
                     self._errors.pop(gone, None)
-                    counts[key] = least + 1
+                    counts[key] = least + times
                     self._errors[key] = least
-                    return least + 1
+                    return least + times
             self._least = least = min(counts.values())
             self._least_keys = candidates = [one for one, count in counts.items() if count == least]
 
@@ -86,6 +86,11 @@ class SpaceSaving(Generic[K]):
     def guaranteed(self, key: K) -> int:
         """How often ``key`` came at least; 0 where it is not counted."""
         return self._counts.get(key, 0) - self._errors.get(key, 0)
+
+    @property
+    def uncounted(self) -> int:
+        """A key that is not counted came at most this often; takes ``size`` steps."""
+        return 0 if len(self._counts) < self._size else min(self._counts.values())
 
     def tallies(self) -> list[Tally[K]]:
         """Every key that is counted, in no order."""

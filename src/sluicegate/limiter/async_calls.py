@@ -21,7 +21,7 @@ from sluicegate.limiter.core import FactsOrKey
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.handover import Asked, Held
 from sluicegate.limiter.live import Live
-from sluicegate.limiter.plan import Plan, check_cost
+from sluicegate.limiter.plan import Plan, check_cost, plan_of
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.answer import answers_of, single_of
@@ -78,7 +78,7 @@ class AsyncCalls(Calls):
             if isinstance(begun, Asking):
                 self._near.go_on(begun, partial(self._arrived, done, live, plan))
             else:
-                done(self._decided_here(plan, begun))
+                done(self._usual(plan, begun))
         else:
             store.submit(plan.charges, partial(self._arrived, done, live, plan))
 
@@ -109,7 +109,7 @@ class AsyncCalls(Calls):
             done(self.check_counter(counter, subject, cost, peek=peek, receipt=receipt))
             return
         check_cost(cost, least=0 if peek else 1)
-        plan = Plan([(counter, subject, cost)])
+        plan = plan_of(counter, subject, cost)
         self._submit_special(store, done, self._live, plan, peek=peek, receipt=receipt)
 
     def submit_single(self, charge: Charge, done: OnSingle) -> None:
@@ -155,7 +155,7 @@ class AsyncCalls(Calls):
         elif self._near is not None and not (peek or receipt):
             begun = self._near.begin(plan.charges)
             if not isinstance(begun, Asking):
-                return self._decided_here(plan, begun)
+                return self._usual(plan, begun)
             begun_waiter: asyncio.Future[Answer | StoreError] = asyncio.get_running_loop().create_future()
             self._near.go_on(begun, partial(_land, begun_waiter))
             return self._finish(live, plan, None, await begun_waiter, later=True)
@@ -292,15 +292,6 @@ class AsyncCalls(Calls):
         answers, seen = await asyncio.gather(decided, _aanswer(deciding, asked.probes, peek=True))
         return [*answers, *seen]
 
-    def _decided_here(self, plan: Plan, answer: Answer) -> Decision:
-        """``_arrived`` for an answer that nobody had to wait for."""
-        decision = Decision(answer.admitted, plan, answer)
-        if answer.unanimous and not plan.unidentified:
-            self.stats.allowed += 1
-        else:
-            self._count(decision)
-        return decision
-
     # ------------------------------------------------------------------ called by the store, so nothing may be raised
 
     def _arrived(self, done: OnDecision, live: Live, plan: Plan, answer: Answer | StoreError) -> None:
@@ -309,11 +300,7 @@ class AsyncCalls(Calls):
             if isinstance(answer, StoreError):
                 decision = self._decide_without_store(live, plan, None, answer, later=True)
             else:
-                decision = Decision(answer.admitted, plan, answer)
-                if answer.unanimous and not plan.unidentified:
-                    self.stats.allowed += 1
-                else:
-                    self._count(decision)
+                decision = self._usual(plan, answer)
             done(decision)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the store's other callers must get their answers
             _report(error)
@@ -340,10 +327,10 @@ class AsyncCalls(Calls):
                 now_us, ((admitted, state),), _ = self._complete(self._live, (charge,), asked, (answer,), later=True)
                 done(admitted, state, now_us, True)
                 return
-            if answer.admitted:
+            if answer.admitted and self._recorder is None:
                 self.stats.allowed += 1
             else:
-                self._count_singles((charge,), ((False, None),))
+                self._count_singles((charge,), ((answer.admitted, None),), answer.now_us)
             done(answer.admitted, single_of(answer)[1], answer.now_us, False)
         except Exception as error:  # noqa: BLE001 -- as above
             _report(error)

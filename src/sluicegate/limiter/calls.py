@@ -14,7 +14,7 @@ from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.degraded import CLOSED, CLOSED_VERDICT, LOCAL, OPEN, OPEN_VERDICT, FallbackAnswer
 from sluicegate.limiter.handover import Asked, Held
 from sluicegate.limiter.live import Live
-from sluicegate.limiter.plan import Plan, check_cost
+from sluicegate.limiter.plan import Plan, check_cost, plan_of
 from sluicegate.limiter.receipts import refund_all
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.answer import StateAnswer, ToldAnswer, answers_of, single_of
@@ -71,9 +71,12 @@ class Calls(Core):
             answer = self._store.decide_one(charges)
         except StoreError as error:
             return self._decide_without_store(live, plan, None, error)
+        # ``_usual``, written out.
         decision = Decision(answer.admitted, plan, answer)
         if answer.unanimous and not plan.unidentified:
             self.stats.allowed += 1
+            if self._recorder is not None:
+                self._recorder.passed(plan, answer)
         else:
             self._count(decision)
         return decision
@@ -161,12 +164,15 @@ class Calls(Core):
     ) -> Decision:
         """Decide one charge that no rule names, for doors whose callers bring the policy along. ``version`` is 0."""
         check_cost(cost, least=0 if peek else 1)
-        return self._decide(self._live, Plan([(counter, subject, cost)]), peek=peek, receipt=receipt)
+        return self._decide(self._live, plan_of(counter, subject, cost), peek=peek, receipt=receipt)
 
     def check_counters_many(self, charges: Sequence[Charge]) -> list[Decision]:
         """``check_counter`` for each charge, in order, in one call of the store."""
         if not self._enabled:
             self.stats.bypassed += len(charges)
+            if self._recorder is not None:
+                for _, _, cost in charges:
+                    self._recorder.bypassed(cost, 0)
             return [Decision(True, Plan([])) for _ in charges]
         return decisions_of(charges, self.decide_counters(charges))
 
@@ -183,7 +189,7 @@ class Calls(Core):
         except StoreError as error:
             asked = Asked.plainly([(charge,) for charge in charges])
             return self._complete(self._live, charges, asked, answers_of(error, len(charges)))
-        self._count_singles(charges, singles)
+        self._count_singles(charges, singles, now_us)
         return Singles(now_us, singles, False)
 
     def decide_alike(self, counter: Counter, keys: Sequence[str], cost: int) -> list[Brief] | None:
@@ -204,6 +210,8 @@ class Calls(Core):
                 self.stats.count_refusal(counter.name, Outcome.DENIED, len(waits_us) - never)
                 self.stats.count_refusal(counter.name, Outcome.NEVER_FITS, never)
             self.stats.allowed += len(briefs) - len(waits_us)
+            if self._recorder is not None:
+                self._recorder.alike(counter, keys, cost, briefs)
         return briefs
 
     # ------------------------------------------------------------------ inside
@@ -296,10 +304,12 @@ class Calls(Core):
                 self.stats.handover_refused += 1
             singles.append((fallback.admitted, fallback.known[0]))
         self.stats.degraded += degraded
-        self._count_singles(charges, singles)
+        self._count_singles(charges, singles, now_us)
         return Singles(now_us, singles, degraded > 0)
 
-    def _count_singles(self, charges: Sequence[Charge], singles: Sequence[Single]) -> None:
+    def _count_singles(self, charges: Sequence[Charge], singles: Sequence[Single], now_us: int) -> None:
+        if self._recorder is not None:
+            self._recorder.singles(charges, singles, now_us)
         refused = 0
         for charge, (admitted, _) in zip(charges, singles):  # noqa: B905 -- as long by contract; strict costs time here
             if not admitted:

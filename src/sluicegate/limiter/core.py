@@ -17,6 +17,7 @@ from sluicegate.limiter.penalties import Penalties
 from sluicegate.limiter.plan import Plan
 from sluicegate.limiter.policy import Fallback
 from sluicegate.limiter.receipts import Receipts
+from sluicegate.limiter.recording import Recorder
 from sluicegate.limiter.stats import LimiterStats
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.model import Penalty, RuleSet
@@ -74,6 +75,7 @@ class Core(Locked):
         self._fallback = Fallback(clock, self._given, nodes)
         self._outage = self._fallback.outage
         self._tasks: set[asyncio.Task[None]] = set()
+        self._recorder: Recorder | None = None
 
     @property
     def near(self) -> NearStore | None:
@@ -113,6 +115,8 @@ class Core(Locked):
     def _decide(self, live: Live, plan: Plan, *, peek: bool = False, receipt: bool = False) -> Decision:
         if not self._enabled:
             self.stats.bypassed += 1
+            if self._recorder is not None and not peek:
+                self._recorder.bypassed(plan.cost, plan.version)
             return Decision(True, Plan([], None, plan.version))
         if not plan.charges:
             return self._concluded(live, plan, None, peek=peek, receipt=receipt)
@@ -148,12 +152,7 @@ class Core(Locked):
             return self._decide_without_store(live, plan, held, answer, peek=peek, receipt=receipt, later=later)
         if held is None and not (receipt or peek or self._outage.active):
             # The usual course of what follows, written out.
-            decision = Decision(answer.admitted, plan, answer)
-            if answer.unanimous and not plan.unidentified:
-                self.stats.allowed += 1
-            else:
-                self._count(decision)
-            return decision
+            return self._usual(plan, answer)
         self._returned(held, answer, peek=peek, later=later)
         if held is not None and held.refusal is not None:
             return self._refused_here(plan, held.refusal, peek=peek)
@@ -274,9 +273,22 @@ class Core(Locked):
             self._count(decision)
         return decision
 
+    def _usual(self, plan: Plan, answer: Answer) -> Decision:
+        """The decision of an answer that nothing special is known of, counted."""
+        decision = Decision(answer.admitted, plan, answer)
+        if answer.unanimous and not plan.unidentified:
+            self.stats.allowed += 1
+            if self._recorder is not None:
+                self._recorder.passed(plan, answer)
+        else:
+            self._count(decision)
+        return decision
+
     def _count(self, decision: Decision) -> None:
         """Count a decision that is not a peek, and what follows from a refusal."""
         self.stats.count(decision)
+        if self._recorder is not None:
+            self._recorder.told(decision)
         if decision.allowed:
             return
         penalties = self._live.engine.penalties

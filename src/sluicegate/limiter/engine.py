@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, get_type_hints
 
+from msgspec.structs import replace
+
 from sluicegate.bounds import MATCH_MEMO_CHARS_MAX, MATCH_MEMO_MAX
 from sluicegate.clock import SystemClock
 from sluicegate.errors import InvalidRequest
@@ -38,7 +40,7 @@ _RequestLine = tuple[str | None, str | None, str | None, str | None, tuple[Label
 class Engine:
     """A compiled rule set. Immutable but for its memos, ``unknown_tiers`` and ``matched``; safe from any thread.
 
-    ``known``: lists and subjects in which requests are looked up; None: none. ``penalties``: by the name of a counter, its rule and penalty.
+    ``recorded``: plans are to hold their facts. ``known``: lists and subjects in which requests are looked up; None: none. ``penalties``: by the name of a counter, its rule and penalty.
     ``namespace`` keeps services that share a store apart. ``unknown_tiers`` counts requests with a tier the
     rule set does not name (they count as the default tier); under threads it may miss a few. ``order``: names of counters, each with
     its place in order of evaluation. ``matched`` counts the requests that each rule on trial applies to; peeks are not counted.
@@ -63,6 +65,7 @@ class Engine:
         "namespace",
         "order",
         "penalties",
+        "recorded",
         "ruleset",
         "unknown_tiers",
         "version",
@@ -79,6 +82,7 @@ class Engine:
         self._known = Known(SystemClock()) if known is None else known
         self.version = ruleset.version
         self.namespace = namespace
+        self.recorded = False
         self.unknown_tiers = 0
         self.matched: dict[str, int] = {} if matched is None else matched
         tiers = ruleset.tiers
@@ -148,7 +152,9 @@ class Engine:
         if peek and self._trials:
             self._unmatch(charges, unidentified)
         if unidentified:
-            return _plan_unidentified(charges, tier, self.version, unidentified)
+            return _unidentified(Plan(charges, tier, self.version, unidentified, None, cost, facts, True))
+        if self.recorded or cost is not _ONE:
+            return Plan(charges, tier, self.version, (), None, cost, facts, cost is not _ONE)
         return Plan(charges, tier, self.version)
 
     def conclude(
@@ -201,7 +207,7 @@ class Engine:
         if listed is not None:
             if sampler.on and not peek:
                 sampler.saw(facts, cost)
-            return Plan([], None, self.version, (), listed)
+            return Plan([], None, self.version, (), listed, cost, facts, True)
         plan = self.plan(facts, cost, peek=peek, by_rules=True)
         if sampler.on and not peek:
             sampler.saw(facts, cost)
@@ -213,7 +219,7 @@ class Engine:
             return plan
         scale, rules = subjects.scale, self._rules
         charges = [scale(charge, rules[charge[0].name].name_in_file, overrides) for charge in plan.charges]
-        return Plan(charges, plan.tier, plan.version, plan.unidentified)
+        return Plan(charges, plan.tier, plan.version, plan.unidentified, None, cost, facts, True)
 
     def _unmatch(self, charges: list[Charge], unidentified: tuple[Counter, ...]) -> None:
         """Take back what planning has counted for a request that is not decided."""
@@ -260,12 +266,9 @@ class Engine:
         return self._default_tier
 
 
-def _plan_unidentified(
-    charges: list[Charge], tier: str | None, version: int, unidentified: tuple[Counter, ...]
-) -> Plan:
+def _unidentified(plan: Plan) -> Plan:
     """Nothing is charged for a request that is refused because a dimension is not known."""
-    plan = Plan(charges, tier, version, unidentified)
-    return Plan([], tier, version, unidentified) if plan.refused else plan
+    return replace(plan, charges=[]) if plan.refused else plan
 
 
 _TEXT_FIELDS = tuple(name for name, hint in get_type_hints(Facts).items() if hint == (str | None))

@@ -97,10 +97,13 @@ class KeyedPlanner:
                     self._subjects.clear()
                 self._subjects[str(key)] = subject
         counters = self.counters
+        if cost is not _ONE:
+            charges = [(counter, subject, cost) for counter in counters]
+            return Plan(charges, None, self.version, (), None, cost, None, True)
         if len(counters) == 1:
             # A quota of one part is the usual case; a comprehension is a call of its own.
-            return Plan([(counters[0], subject, cost)], None, self.version)
-        return Plan([(counter, subject, cost) for counter in counters], None, self.version)
+            return Plan([(counters[0], subject, 1)], None, self.version)
+        return Plan([(counter, subject, 1) for counter in counters], None, self.version)
 
 
 def _check_name(name: object) -> None:

@@ -20,13 +20,14 @@ from sluicegate.limiter.lists import Lists
 from sluicegate.limiter.live import Live
 from sluicegate.limiter.offenders import Offenders
 from sluicegate.limiter.operating import Operating
+from sluicegate.limiter.recording import Recorder
 from sluicegate.limiter.sets import SetPlanner
 from sluicegate.limiter.subject_table import SubjectTable
 from sluicegate.limiter.watch import Watch
 from sluicegate.rules.identity import IdentityResolver, read_identity
 from sluicegate.rules.model import FailurePolicy, RuleSet
 from sluicegate.rules.watched import RulesFile
-from sluicegate.stores.base import HitStore, Hitter, Store
+from sluicegate.stores.base import Counter, HitStore, Hitter, Store
 from sluicegate.stores.near import NEAR, NearSettings
 
 __all__ = ["FactsOrKey", "Limiter"]
@@ -68,6 +69,7 @@ class Limiter(Operating):
             near=near,
         )
         self._hitter: Hitter | None = None
+        self._hits_told: Recorder | None = None
         self._watch: Watch | None = None
         self._quicken()
 
@@ -209,11 +211,32 @@ class Limiter(Operating):
                 fresh.sets = SetPlanner(fresh.engine)
             # Fetched key sets and identity counts outlive the edit: no token is unknown until the next fetch.
             fresh.resolver.adopt(live.resolver)
+            fresh.engine.recorded = self._recorder is not None
             self._live = fresh
             if self._near is not None:
                 self._near.forget()
             self._quicken()
             self.stats.applies += 1
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Have every decision from now on remembered by ``recorder``, which belongs to no other limiter; None: by nobody.
+
+        Where one recorder follows another, or none, what the earlier one has not told can still be taken from it.
+        Raises ConfigurationError for a recorder that is in use, also here.
+        """
+        with self._lock:
+            if recorder is not None:
+                recorder.attach(self.stats.offenders)
+            before, self._recorder = self._recorder, recorder
+            self._live.engine.recorded = recorder is not None
+            self._quicken()
+            if before is not None:
+                before.detach()
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What remembers the decisions of this limiter; None: nothing does."""
+        return self._recorder
 
     @property
     def enabled(self) -> bool:
@@ -321,19 +344,39 @@ class Limiter(Operating):
         """
         if self._hitter is not None:
             self._hitter.retire()
-            self._hitter = None
+            if self._hits_told is not None:
+                self._hits_told.unwatch_hits(self._hitter.passed)
+            self._hitter = self._hits_told = None
             self.__dict__.pop("hit", None)
         keyed = self._live.keyed
-        if self._enabled and keyed is not None and len(keyed.counters) == 1 and isinstance(self._store, HitStore):
+        recorder = self._recorder
+        quick = self._enabled and (recorder is None or not recorder.follows)
+        if quick and keyed is not None and len(keyed.counters) == 1 and isinstance(self._store, HitStore):
             (counter,) = keyed.counters
             otherwise = partial(Limiter.hit, self)
-            outcome = Outcome.DENIED if counter.spec.capacity else Outcome.NEVER_FITS
             # After an outage a request must pass the local counters too, which are on the long way only.
             hitter = self._store.hitter if self._near is None else partial(self._near.hitter, gate=self._outage)
             self._hitter = hitter(
                 counter,
                 lambda name: counter.prefix + subject_of_key(name),
                 otherwise,
-                partial(self.stats.count_refusal, counter.name, outcome),
+                self._hit_refused(counter, keyed.version),
+                None if recorder is None else recorder.next_hits,
             )
+            if recorder is not None:
+                recorder.watch_hits(self._hitter.passed, counter, keyed.version)
+                self._hits_told = recorder
             self.__dict__["hit"] = self._hitter.hit
+
+    def _hit_refused(self, counter: Counter, version: int) -> Callable[[str], None]:
+        """What counts a refusal of the fast path."""
+        stats, recorder, name = self.stats, self._recorder, counter.name
+        never = not counter.spec.capacity
+        outcome = Outcome.NEVER_FITS if never else Outcome.DENIED
+
+        def refused(key: str) -> None:
+            stats.count_refusal(name, outcome)
+            if recorder is not None:
+                recorder.hit_refused(counter, subject_of_key(key), version, fits_never=never)
+
+        return refused

@@ -7,9 +7,10 @@ import msgspec
 from sluicegate.bounds import COST_MAX
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.listed import Listed
+from sluicegate.rules.facts import Facts
 from sluicegate.stores.base import Charge, Counter
 
-__all__ = ["Plan", "check_cost"]
+__all__ = ["Plan", "check_cost", "plan_of"]
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
@@ -19,7 +20,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     ``Engine.conclude(plan, None)`` gives the decision. ``tier`` is the tier the request was counted as (None: the
     rule set has no tiers). ``version`` is the rule set's. ``unidentified`` holds the counters of rules with ``on_missing: deny``
     whose dimension is not known; if one of them is enforced the request is refused and ``charges`` is empty. ``listed``: the entry of a list that
-    decides the request before any rule; ``charges`` is empty then.
+    decides the request before any rule; ``charges`` is empty then. ``cost``: what was asked, before rules multiply it. ``facts``: of the request,
+    only where decisions are recorded. ``special``: the cost is not 1, or the charges are by the numbers of a single client.
     """
 
     charges: list[Charge]
@@ -27,6 +29,9 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     version: int = 0
     unidentified: tuple[Counter, ...] = ()
     listed: Listed | None = None
+    cost: int = 1
+    facts: Facts | None = None
+    special: bool = False
 
     @property
     def refused(self) -> bool:
@@ -34,6 +39,11 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
         if self.listed is not None:
             return self.listed.blocked
         return any(not counter.shadow for counter in self.unidentified)
+
+
+def plan_of(counter: Counter, subject: str, cost: int) -> Plan:
+    """The plan of one charge that no rule names."""
+    return Plan([(counter, subject, cost)], None, 0, (), None, cost, None, cost != 1)
 
 
 def check_cost(cost: object, *, least: int = 1) -> int:

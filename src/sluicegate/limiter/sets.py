@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
+from msgspec.structs import replace as with_fields
+
 from sluicegate.limiter.engine import Engine
 from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.rules.facts import Facts
@@ -94,10 +96,12 @@ class SetPlanner:
         last = len(order)
         unidentified = tuple(sorted(collected.unidentified.values(), key=lambda counter: order[counter.name]))
         keys = sorted(collected.charges, key=lambda key: order.get(collected.charges[key][0].name, last))
-        made = Plan([collected.charges[key] for key in keys], tier, self.engine.version, unidentified)
+        made = Plan(
+            [collected.charges[key] for key in keys], tier, self.engine.version, unidentified, None, cost, whole, True
+        )
         if made.refused:
             nowhere = tuple(() for _ in sets)
-            return PlannedSets(Plan([], tier, self.engine.version, unidentified), nowhere, tuple(refused))
+            return PlannedSets(with_fields(made, charges=[]), nowhere, tuple(refused))
         place_of = {key: place for place, key in enumerate(keys)}
         places = tuple(tuple(sorted({place_of[key] for key in each})) for each in found)
         return PlannedSets(made, places, tuple(refused))

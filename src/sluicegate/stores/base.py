@@ -165,13 +165,14 @@ class Store(Protocol):
 
 
 class Hitter(NamedTuple):
-    """A fast path: ``hit(name, cost=1)`` says whether one charge passed, ``retire()`` ends it.
+    """A fast path: ``hit(name, cost=1)`` says whether one charge passed, ``retire()`` ends it; ``passed()``: how many it has let pass itself.
 
     After ``retire`` every hit is handed to ``otherwise``, so that whoever still holds the function gets the rules in force.
     """
 
     hit: Callable[..., bool]
     retire: Callable[[], None]
+    passed: Callable[[], int]
 
 
 @runtime_checkable
@@ -183,13 +184,14 @@ class HitStore(Protocol):
         counter: Counter,
         key_of: Callable[[str], str],
         otherwise: Callable[[str, int], bool],
-        refused: Callable[[], None],
+        refused: Callable[[str], None],
+        ration: Callable[[], int] | None = None,
     ) -> Hitter:
         """The fast path of one counter; ``key_of`` gives the whole key of the counter of a name.
 
         It does only what it can do fast, and hands the rest to ``otherwise``, having changed nothing: other costs, new
-        counters, refusals that are charged. ``refused`` is called for each refusal it gives itself, and must not call the
-        store.
+        counters, refusals that are charged. ``refused`` is called with the name for each refusal it gives itself, and must not call the
+        store. ``ration``: how many it may let pass before one more is handed to ``otherwise``, which may look at it; None: any number.
         """
         ...
 

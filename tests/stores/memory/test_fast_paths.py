@@ -143,7 +143,7 @@ def test_a_hitter_says_the_same(history: list[tuple[str, int] | int], max_counte
     plain = ReferenceStore(clock, max_counters=max_counters)
     counted = {"refused": 0}
 
-    def refused() -> None:
+    def refused(_name: str) -> None:
         counted["refused"] += 1
 
     def otherwise(name: str, cost: int) -> bool:
@@ -175,11 +175,12 @@ def test_a_hitter_takes_the_short_way() -> None:
         long_way.append(name)
         return store.decide_one([(counter, name, cost)]).admitted
 
-    refusals: list[None] = []
-    hit, retire = store.hitter(counter, lambda name: counter.prefix + name, otherwise, lambda: refusals.append(None))
+    refusals: list[str] = []
+    hit, retire, passed = store.hitter(counter, lambda name: counter.prefix + name, otherwise, refusals.append)
     assert [hit("a") for _ in range(7)] == [True] * 5 + [False] * 2
     assert long_way == ["a"]  # the first, which creates the counter
-    assert len(refusals) == 2
+    assert refusals == ["a", "a"]
+    assert passed() == 4
     long_way.clear()
     store.reset([(counter, "a")])
     assert [hit("a") for _ in range(3)] == [True] * 3

@@ -60,11 +60,11 @@ def calls_of(store: MemoryStore, form: str):
     """One way to hit the counter of "s" 500 times."""
     counter = counter_for(DAILY)
     other = counter_for(TokenBucket(10_000, 1, US_PER_S), "other")
-    hit, _ = store.hitter(
+    hit, _, _ = store.hitter(
         counter,
         lambda name: counter.prefix + name,
         lambda name, cost: store.decide_one([(counter, name, cost)]).admitted,
-        lambda: None,
+        lambda _name: None,
     )
     return {
         "one": lambda: [store.decide_one([(counter, "s", 1)]).admitted for _ in range(500)],
@@ -153,11 +153,11 @@ def test_a_fork_while_another_thread_decides() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
     counter = counter_for(DAILY)
-    hit, _ = store.hitter(
+    hit, _, _ = store.hitter(
         counter,
         lambda name: name,
         lambda name, cost: store.decide_one([(counter, name, cost)]).admitted,
-        lambda: None,
+        lambda _name: None,
     )
     hit("s")
     held, done = threading.Event(), threading.Event()

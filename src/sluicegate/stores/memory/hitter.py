@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sluicegate.algorithms.spec import Spec, State, UnitSpec
-from sluicegate.bounds import COUNTER_MEMO_MAX
+from sluicegate.bounds import COUNTER_MEMO_MAX, HITS_MAX
 from sluicegate.stores.base import Counter, Hitter
 from sluicegate.stores.memory.segment import Segment
 
@@ -21,7 +21,8 @@ def make_hitter(
     counter: Counter,
     key_of: Callable[[str], str],
     otherwise: Callable[[str, int], bool],
-    refused: Callable[[], None],
+    refused: Callable[[str], None],
+    ration: Callable[[], int] | None = None,
 ) -> Hitter:
     """The fast path of one counter of ``store``.
 
@@ -35,11 +36,13 @@ def make_hitter(
     home: Segment | None = None
     specs, states = Segment().specs, Segment().states
     one, retired = 1, False
+    left, given = 0, 0
 
     def hit(name: str, cost: int = 1) -> bool:
+        nonlocal left
         # Bound methods are put in locals first: reading a slot and calling are fast, calling a slot is not.
         acquire, release = store._acquire, store._release
-        if cost is one:
+        if cost is one and left > 0:
             try:
                 acquire()
                 slot = slots[name]
@@ -50,12 +53,13 @@ def make_hitter(
                         state = admit(before, now_us)
                         if state is not None:
                             states[slot] = state
+                            left -= 1
                             stats.decisions += 1
                             return True
                         # A refusal that writes nothing ends here: whoever is over the limit may well ask the most often.
                         if refuses_free and clamp(before, now_us) is before:
                             stats.decisions += 1
-                            refused()
+                            refused(name)
                             return False
             except (KeyError, TypeError):
                 pass  # A new name, or one that is none: ``otherwise`` counts the first and says what is wrong with the second.
@@ -64,7 +68,11 @@ def make_hitter(
         return slow(name, cost)
 
     def slow(name: str, cost: int) -> bool:
-        nonlocal home, specs, states
+        nonlocal home, specs, states, left, given
+        if left <= 0:
+            with store._lock:
+                fresh = HITS_MAX if ration is None else ration()
+                left, given = left + fresh, given + fresh
         allowed = otherwise(name, cost)
         with store._lock:
             if retired:
@@ -85,7 +93,11 @@ def make_hitter(
             slots.clear()
             home = None
 
-    return Hitter(hit, retire)
+    def passed() -> int:
+        with store._lock:
+            return given - left
+
+    return Hitter(hit, retire, passed)
 
 
 def _unit_admit(spec: Spec) -> Callable[[State, int], State | None]:

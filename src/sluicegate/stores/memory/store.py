@@ -202,13 +202,14 @@ class MemoryStore(Locked):
         counter: Counter,
         key_of: Callable[[str], str],
         otherwise: Callable[[str, int], bool],
-        refused: Callable[[], None],
+        refused: Callable[[str], None],
+        ration: Callable[[], int] | None = None,
     ) -> Hitter:
         """See ``HitStore``. Serves cost 1 on a young counter of the same spec.
 
         It remembers the slots of the names it has seen in the young segment, so a known name costs one lookup.
         """
-        return make_hitter(self, counter, key_of, otherwise, refused)
+        return make_hitter(self, counter, key_of, otherwise, refused, ration)
 
     def refund(self, receipts: Sequence[Receipt]) -> int:
         """Give back what is due. A counter that was forgotten or made anew after the charge gets nothing back."""

@@ -53,11 +53,12 @@ class NearCalls(NearCore):
         counter: Counter,
         key_of: Callable[[str], str],
         otherwise: Callable[[str, int], bool],
-        refused: Callable[[], None],
+        refused: Callable[[str], None],
+        ration: Callable[[], int] | None = None,
         gate: Gate = OPEN,
     ) -> Hitter:
         """See ``HitStore``. Fast where tokens of the name's counter are held here, or its refusal is known. ``gate``: while it is active all goes to ``otherwise``."""
-        return make_hitter(self, counter, key_of, otherwise, refused, gate)
+        return make_hitter(self, counter, key_of, otherwise, refused, ration, gate)
 
     def refund(self, receipts: Sequence[Receipt]) -> int:
         """Give back what is due, in the store. See ``Store.refund``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sluicegate.bounds import COUNTER_MEMO_MAX
+from sluicegate.bounds import COUNTER_MEMO_MAX, HITS_MAX
 from sluicegate.stores.base import Counter, Hitter
 from sluicegate.stores.near.counter import LeasedCounter
 from sluicegate.stores.near.front import is_leasable
@@ -36,7 +36,8 @@ def make_hitter(
     counter: Counter,
     key_of: Callable[[str], str],
     otherwise: Callable[[str, int], bool],
-    refused: Callable[[], None],
+    refused: Callable[[str], None],
+    ration: Callable[[], int] | None,
     gate: Gate,
 ) -> Hitter:
     """The fast path of one counter of ``store``: tokens that are held here, and refusals that are known. The rest is ``otherwise``'s.
@@ -47,15 +48,18 @@ def make_hitter(
     leasable, refuses_free = is_leasable(counter), not (counter.shadow or counter.denied_counts)
     held: dict[str, LeasedCounter] = {}
     one, retired = 1, False
+    left, given = 0, 0
 
     def hit(name: str, cost: int = 1) -> bool:
-        if cost is one and not gate.active:
+        nonlocal left
+        if cost is one and left > 0 and not gate.active:
             acquire, release = store._acquire, store._release
             try:
                 acquire()
                 leased = held[name]
                 if leased.take(1, now()):
                     stats.leased += 1
+                    left -= 1
                     if leased.low:
                         store.poke()
                     return True
@@ -66,6 +70,11 @@ def make_hitter(
         return slow(name, cost)
 
     def slow(name: str, cost: int) -> bool:
+        nonlocal left, given
+        if left <= 0:
+            with store._lock:
+                fresh = HITS_MAX if ration is None else ration()
+                left, given = left + fresh, given + fresh
         denials = front.denials
         if denials.active and refuses_free and cost is one and not gate.active:
             key = key_of(name)
@@ -74,7 +83,7 @@ def make_hitter(
                 if leasable and front.saw is not None:
                     with store._lock:
                         front.saw((counter, key[len(counter.prefix) :], 1), key, now())
-                refused()
+                refused(name)
                 return False
         allowed = otherwise(name, cost)
         if leasable:
@@ -94,4 +103,8 @@ def make_hitter(
             retired = True
             held.clear()
 
-    return Hitter(hit, retire)
+    def passed() -> int:
+        with store._lock:
+            return given - left
+
+    return Hitter(hit, retire, passed)

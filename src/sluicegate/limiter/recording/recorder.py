@@ -1,0 +1,224 @@
+"""What a limiter calls about its decisions, and the take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sluicegate.algorithms.verdict import Brief, Outcome, Verdict
+from sluicegate.bounds import LOOKS_PER_S_MAX, REFUSALS_TOLD_MAX, SAMPLES_TOLD_MAX
+from sluicegate.clock import US_PER_S, Clock
+from sluicegate.errors import ConfigurationError
+from sluicegate.events import ALLOWED, BYPASSED, DENIED, NEVER_FITS, UNDECIDED, Admission, Demand, Dropped, Watching
+from sluicegate.limiter.decision import Decision
+from sluicegate.limiter.offenders import Offenders, Reader
+from sluicegate.limiter.recording.cells import Cells, RequestKey, rule_of
+from sluicegate.limiter.recording.following import Following, digest_of
+from sluicegate.limiter.recording.looks import allowed_looks, refused_looks
+from sluicegate.limiter.recording.outcomes import outcomes_of, request_of
+from sluicegate.limiter.recording.passing import passing
+from sluicegate.limiter.recording.taken import Taken
+from sluicegate.limiter.recording.telling import Hitters, samples_of, subjects_of
+from sluicegate.stores.base import Charge, Counter, Single
+from sluicegate.stores.locks import Locked
+
+__all__ = ["Recorder"]
+
+
+class Recorder(Locked):
+    """Remembers the decisions of one limiter (``Limiter.record``) until they are taken. Safe from any thread.
+
+    ``name_of``: how a subject is told, by default a digest's work; it is called when things are taken. ``follow``: note all that chosen clients ask, which
+    demand and watched counters need; it costs every decision a digest of each of its subjects (about 0.1 us) and takes ``hit`` its fast path.
+
+    Every decision made while it is attached is in exactly one take; one under way when it is attached or detached may be left out.
+    """
+
+    def __init__(self, clock: Clock, *, name_of: Callable[[str], str], follow: bool = False) -> None:
+        super().__init__()
+        self._clock = clock
+        self._name_of = name_of
+        self._cells = Cells()
+        self._allowed = allowed_looks(clock.now_us)
+        self._refused = refused_looks(clock.now_us)
+        self._following = Following(clock.now_us) if follow else None
+        self._hitters = Hitters()
+        self._offenders: Offenders | None = None
+        self._reader: Reader | None = None
+        self._taking = Locked()
+        self._skip_refusals = 0
+        self._passing = passing(self._cells, self._allowed, self._following)
+        self.passed = self._passing.passed
+        """``passed(plan, answer)``: a decision of charges that all passed."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether chosen clients are followed."""
+        return self._following is not None
+
+    # ------------------------------------------------------------------ called by a limiter
+
+    def attach(self, offenders: Offenders) -> None:
+        """A limiter begins to tell; refusals are read from its ``offenders``. Raises ConfigurationError where another one does."""
+        with self._lock:
+            if self._offenders is not None:
+                raise ConfigurationError("record: this recorder belongs to a limiter already; each needs its own")
+            self._offenders, self._reader = offenders, offenders.reader()
+
+    def detach(self) -> None:
+        """It tells no more. What was not taken stays to be taken."""
+        with self._lock:
+            if self._offenders is not None and self._reader is not None:
+                self._hitters.keep(self._reader.take())
+                self._offenders.forget(self._reader)
+            self._offenders = self._reader = None
+
+    def told(self, decision: Decision) -> None:
+        """A decision that is not the usual one: refused, degraded, by a list, without a rule, or not by all rules."""
+        plan = decision.plan
+        request = request_of(decision)
+        outcomes = outcomes_of(decision)
+        charges = plan.charges
+        if plan.unidentified:
+            costs = [plan.cost] * len(plan.unidentified) + [charge[2] for charge in charges]
+        else:
+            costs = [charge[2] for charge in charges]
+        self._cells.add(request, outcomes, costs, plan.cost)
+        if decision.allowed:
+            self._passing.look(decision)
+        else:
+            self._looked_at_refusal(decision)
+        if self._following is not None and charges:
+            self._follow(self._following, decision, [outcome for _, outcome in outcomes[len(plan.unidentified) :]])
+
+    def bypassed(self, cost: int, version: int, times: int = 1) -> None:
+        """Requests that were let pass because the limiter was switched off."""
+        self._cells.add(RequestKey("", BYPASSED, "", version), (), (), cost, times)
+
+    def singles(self, charges: Sequence[Charge], singles: Sequence[Single], now_us: int) -> None:
+        """Decisions of one charge each that no rule names."""
+        for charge, (admitted, state) in zip(charges, singles, strict=True):
+            self.single(charge, state if type(state) is Verdict else None, now_us, admitted=admitted)
+
+    def single(self, charge: Charge, policy: Verdict | None, now_us: int, *, admitted: bool) -> None:
+        """One of them. ``policy``: what a failure policy said in the place of the store."""
+        counter, _, cost = charge
+        if policy is not None and policy.outcome is Outcome.UNDECIDED:
+            said = UNDECIDED
+        elif admitted:
+            said = ALLOWED
+        else:
+            said = NEVER_FITS if cost > counter.spec.capacity else DENIED
+        name = "" if admitted else rule_of(counter.name)
+        request = RequestKey(name, ALLOWED if admitted else said, "", 0, policy is not None)
+        self._cells.add(request, ((counter.name, said),), (cost,), cost)
+        if self._following is not None:
+            digest = digest_of(charge[1])
+            if digest < self._following.limit:
+                self._following.saw(
+                    charge, digest, "", 0, now_us, allowed=admitted, fits=admitted, degraded=policy is not None
+                )
+
+    def alike(self, counter: Counter, keys: Sequence[str], cost: int, briefs: Sequence[Brief]) -> None:
+        """Decisions of one cost for whole keys of one counter."""
+        for said, count in _counted(briefs).items():
+            request = RequestKey("" if said == ALLOWED else rule_of(counter.name), said, "", 0)
+            self._cells.add(request, ((counter.name, said),), (cost * count,), cost * count, count)
+        following = self._following
+        if following is None:
+            return
+        skip, now_us = len(counter.prefix), self._clock.now_us()
+        for key, brief in zip(keys, briefs, strict=True):
+            subject = key[skip:]
+            digest = digest_of(subject)
+            if digest < following.limit:
+                charge = (counter, subject, cost)
+                following.saw(charge, digest, "", 0, now_us, allowed=brief[0], fits=brief[0])
+
+    def hit_refused(self, counter: Counter, subject: str, version: int, *, fits_never: bool) -> None:
+        """A fast path refused one token."""
+        said = NEVER_FITS if fits_never else DENIED
+        rule = rule_of(counter.name)
+        self._cells.add(RequestKey(rule, said, "", version), ((counter.name, said),), (1,), 1)
+        offenders = self._offenders
+        if offenders is not None:
+            offenders.refused(rule, subject)
+
+    def watch_hits(self, passed: Callable[[], int], counter: Counter, version: int) -> None:
+        """Count what a fast path lets pass."""
+        self._cells.watch(passed, counter, version)
+
+    def unwatch_hits(self, passed: Callable[[], int]) -> None:
+        """The fast path has ended."""
+        self._cells.unwatch(passed)
+
+    def next_hits(self) -> int:
+        """How many hits a fast path may let pass before one goes the long way, where it is looked at."""
+        self._passing.look_next()
+        return self._allowed.skip()
+
+    # ------------------------------------------------------------------ called by who tells of them
+
+    def take(self, at_us: int, until_us: int, *, last: bool = False) -> Taken:
+        """All that is new since the last take, told as of ``at_us`` up to ``until_us`` (node's clock). ``last``: also demand whose span is not over.
+
+        Takes milliseconds, on the caller's thread; decisions go on meanwhile. Concurrent calls take turns.
+        """
+        with self._taking._lock:
+            requests, rules = self._cells.take()
+            decided = sum(row.decisions for row in requests)
+            span_s = max((until_us - at_us) / US_PER_S, 0.001)
+            looks, missed = self._allowed.take(round(decided / span_s) // LOOKS_PER_S_MAX)
+            self._passing.restart()
+            refusals, missed_refusals = self._refused.take(1)
+            name_of = self._name_of
+            told, left = samples_of(looks, SAMPLES_TOLD_MAX, name_of)
+            told_refusals, left_refusals = samples_of(refusals, REFUSALS_TOLD_MAX, name_of)
+            reader = self._reader
+            if reader is not None:
+                self._hitters.keep(reader.take())
+            self._hitters.asked([*looks, *refusals])
+            subjects, totals, cut = subjects_of(self._hitters, requests, rules, name_of)
+            demand: list[Demand] = []
+            admissions: list[Admission] = []
+            watching: Watching | None = None
+            gone = unwatched = 0
+            if self._following is not None:
+                demand, admissions, watching, gone, unwatched = self._following.take(
+                    at_us, until_us, name_of, last=last
+                )
+        samples = missed + missed_refusals + left + left_refusals
+        dropped = Dropped(samples=samples, subjects=cut, demand=gone, admissions=unwatched)
+        decisions = [*told_refusals, *told]
+        return Taken(
+            at_us, until_us, requests, rules, subjects, totals, decisions, demand, admissions, watching, dropped
+        )
+
+    # ------------------------------------------------------------------ inside
+
+    def _looked_at_refusal(self, decision: Decision) -> None:
+        with self._lock:
+            self._skip_refusals -= 1
+            if self._skip_refusals < 0:
+                self._skip_refusals = self._refused.look(decision.plan, decision.answer, decision)
+
+    def _follow(self, following: Following, decision: Decision, outcomes: Sequence[str]) -> None:
+        plan, answer = decision.plan, decision.answer
+        tier, version = plan.tier or "", plan.version
+        now_us = self._clock.now_us() if answer is None else answer.now_us
+        for charge, said in zip(plan.charges, outcomes, strict=True):
+            digest = digest_of(charge[1])
+            if digest < following.limit:
+                fits = said in (ALLOWED, UNDECIDED)
+                allowed = decision.allowed and fits
+                following.saw(
+                    charge, digest, tier, version, now_us, allowed=allowed, fits=fits, degraded=decision.degraded
+                )
+
+
+def _counted(briefs: Sequence[Brief]) -> dict[str, int]:
+    """How many there are of each outcome."""
+    found: dict[str, int] = {}
+    for admitted, _, wait_us, *_ in briefs:
+        said = ALLOWED if admitted else NEVER_FITS if wait_us is None else DENIED
+        found[said] = found.get(said, 0) + 1
+    return found
