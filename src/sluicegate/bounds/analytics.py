@@ -22,6 +22,7 @@ __all__ = [
     "HOURS_KEPT_S",
     "MINUTES_KEPT_S",
     "SECONDS_KEPT_S",
+    "TRAFFIC_BATCHES_MAX",
     "TRAFFIC_ROWS_MAX",
     "TRAFFIC_STEPS_MAX",
 ]
@@ -61,3 +62,6 @@ EMBEDDED_HOME_PRUNE_STEPS: Final = 20
 # Rows of one answer about decisions, clients, demand and asks.
 TRAFFIC_ROWS_MAX: Final = 10_000
 DEMAND_ROWS_MAX: Final = 500_000
+
+# Batches in one call of a node to the rules service: it sends each second, and catches up after a minute away.
+TRAFFIC_BATCHES_MAX: Final = 100

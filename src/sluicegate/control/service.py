@@ -34,6 +34,7 @@ from sluicegate.control.running import candidate_of
 from sluicegate.control.shared_counters import SharedCounters
 from sluicegate.control.subjects import Subjects
 from sluicegate.control.tokens import Tokens
+from sluicegate.control.traffic import Traffic
 from sluicegate.control.watch import Watch
 from sluicegate.control.whatif import WhatIf
 from sluicegate.rules.feed import Revisions, Snapshot
@@ -70,6 +71,8 @@ class RulesService:
         self.audit = Audit(self.ledger)
         self.nodes = Nodes(self.ledger, self.lists, Penalties(self.snapshot))
         self.nodes.observers.append(self.rollouts.observe)
+        self.traffic: Traffic | None = None
+        """What is kept about traffic; None: nothing is. Set by who starts the service."""
         self.whatif = WhatIf(self.ledger, self.rulesets, self.nodes, clock)
         chores = [self.pauses.sweep, self.lists.sweep, self.tokens.sweep, self.nodes.sweep, self.rollouts.tick]
         self.watch = Watch(self.ledger, list(chores))

@@ -21,6 +21,7 @@ from sluicegate.app.control.copy import WorkingCopy
 from sluicegate.app.control.file import OwningFile
 from sluicegate.app.control.node_api import NodeApi, OwnNode
 from sluicegate.app.control.settings import ControlSettings, database_url, node_networks
+from sluicegate.app.control.traffic import traffic_kept
 from sluicegate.app.server import log_loop_fault, loop_factory
 from sluicegate.app.signals import StopRequests
 from sluicegate.app.tls import ListenerTls, keep_tls_fresh
@@ -85,7 +86,11 @@ async def serve_on(
     ``opened`` is called when requests are answered, with the first admin's token where one was made. ``copy``: see ``WorkingCopy``.
     """
     tls = {} if settings.tls is None else {"control": ListenerTls("control", settings.tls, clock)}
-    async with _service(settings, clock) as (service, publisher), _counters(service, settings, clock) as store:
+    async with (
+        _service(settings, clock) as (service, publisher),
+        _counters(service, settings, clock) as store,
+        traffic_kept(service, settings, clock),
+    ):
         background: list[Callable[[], Coroutine[Any, Any, None]]] = [
             needed.keep_watching for needed in needs_of(service, publisher, store)
         ]

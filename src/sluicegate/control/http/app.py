@@ -20,12 +20,14 @@ from sluicegate.control.http.edge import Edge
 from sluicegate.control.http.feed import FEED
 from sluicegate.control.http.health import HEALTH
 from sluicegate.control.http.lists import LISTS
+from sluicegate.control.http.offenders import OFFENDERS
 from sluicegate.control.http.openapi import complete, queries_of
 from sluicegate.control.http.operating import OPERATING
 from sluicegate.control.http.problems import Refused, of_control_error, problem
 from sluicegate.control.http.rules import RULES
 from sluicegate.control.http.settings import ApiSettings
 from sluicegate.control.http.subjects import SUBJECTS
+from sluicegate.control.http.traffic import TRAFFIC
 from sluicegate.control.http.trials import PAUSES, ROLLOUTS
 from sluicegate.control.http.versions import VERSIONS
 from sluicegate.control.http.whatif import WHATIF
@@ -35,7 +37,7 @@ from sluicegate.control.service import RulesService
 __all__ = ["build_app", "build_local"]
 
 # More special paths come before those that take anything.
-_PARTS = (RULES, VERSIONS, SUBJECTS, LISTS, PAUSES, ROLLOUTS, COUNTERS, WHATIF, OPERATING, FEED, HEALTH)
+_PARTS = (RULES, VERSIONS, SUBJECTS, LISTS, PAUSES, ROLLOUTS, COUNTERS, TRAFFIC, OFFENDERS, WHATIF, OPERATING, FEED, HEALTH)
 
 _ABOUT = "Rules, tiers, subjects and lists, changed while traffic flows. Times are microseconds since 1970, UTC. Errors are problem documents (RFC 9457)."
 
