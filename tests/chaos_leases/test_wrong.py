@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from chaos_history import History
 from chaos_plays import quiet
@@ -28,8 +30,10 @@ SCENES = [
 
 
 @each(SCENES, seeds=(0, 1))
-def test_it_is_seen(played: list[History], spec: Spec) -> None:
-    """In one of two plays at least, some interval holds more than its bound."""
-    for history in played:
+def test_it_is_seen(played: Any, spec: Spec) -> None:
+    """In one of a few plays at least, some interval holds more than its bound."""
+
+    def never(history: History) -> None:
         assert not history.errors
-    assert any(history.excess(spec) for history in played)
+
+    played.judge(never, lambda history: history.excess(spec))

@@ -34,7 +34,7 @@ HARM = {"lost": 0.06, "late": 0.06, "doubled": 0.1}
 
 LEAD_S = 0.4
 """Before a scene begins, its holders are made."""
-PATIENCE_S = 20
+PATIENCE_S = 45
 """After its end so much may pass until all holders have given back what they hold, on a machine that has other work."""
 
 

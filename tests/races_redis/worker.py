@@ -70,7 +70,7 @@ class Racer:
             return self._loop.run_until_complete(self._round_of_tasks(plans, at_s, peek=peek))
         ready = threading.Barrier(len(plans))
         rounds = [self._pool.submit(self._round_of_thread, n, plan, at_s, ready, peek) for n, plan in plans.items()]
-        return [row for found in rounds for row in found.result(30)]
+        return [row for found in rounds for row in found.result(60)]
 
     def _round_of_thread(
         self, number: int, plan: list[Facts], at_s: float, ready: threading.Barrier, peek: bool
