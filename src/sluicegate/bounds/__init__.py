@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sluicegate.bounds.accuracy import *  # noqa: F403
 from sluicegate.bounds.analytics import *  # noqa: F403
+from sluicegate.bounds.clickhouse import *  # noqa: F403
 from sluicegate.bounds.control import *  # noqa: F403
 from sluicegate.bounds.counters import *  # noqa: F403
 from sluicegate.bounds.doors import *  # noqa: F403
