@@ -160,6 +160,25 @@ def test_api_token_guards_checks_and_not_health(start: Start, rules: Path) -> No
     assert "secret-token" not in server.err.read_text() + server.out.read_text()
 
 
+def until(holds: Callable[[], bool]) -> None:
+    """Return when it holds."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_shut(url: str) -> bool:
+    """Whether nobody listens there any more. A connection that was waiting when the listener closed is reset."""
+    try:
+        httpx.get(f"{url}/api/x", timeout=60)
+    except httpx.ConnectError:
+        return True
+    except httpx.HTTPError:
+        pass
+    return False
+
+
 def test_sigterm_finishes_what_is_in_flight(start: Start) -> None:
     """After SIGTERM the answer that is being streamed is completed, new connections are refused, and the exit status is 0."""
     server = start(*UP)
@@ -168,28 +187,27 @@ def test_sigterm_finishes_what_is_in_flight(start: Start) -> None:
         lines = answer.iter_lines()
         assert next(lines) == "line 1 of 10"
         server.process.terminate()
-        time.sleep(0.3)
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{gateway}/api/x")
+        until(lambda: is_shut(gateway))
         assert [*lines][-1] == "line 10 of 10"
     assert server.process.wait(60) == 0
     assert '"event": "stopped", "cut_off": 0' in server.err.read_text()
 
 
+@pytest.mark.measured
 def test_drain_delay_keeps_serving_unready(start: Start) -> None:
     """During the drain delay requests are still served, while ``/readyz`` already says no."""
-    server = start(*UP, "--drain-delay", "1500ms")
+    server = start(*UP, "--drain-delay", "3s")
     api, gateway = server.url("api"), server.url("gateway")
     assert server.client.get(f"{api}/readyz").status_code == 200
     begun = time.monotonic()
     server.process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    until(lambda: "stop_requested" in server.err.read_text())
     detail = server.client.get(f"{api}/readyz")
     assert (detail.status_code, detail.json()["stopping"]) == (503, True)
     assert server.client.get(f"{api}/livez").status_code == 200
     assert server.client.get(f"{gateway}/api/x").status_code == 200
     assert server.process.wait(60) == 0
-    assert time.monotonic() - begun >= 1.5
+    assert time.monotonic() - begun >= 3
 
 
 def test_drain_timeout_cuts_off(start: Start) -> None:
@@ -216,12 +234,15 @@ def test_second_signal_forces(start: Start) -> None:
     """A second signal ends the process at once, with exit status 1."""
     server = start(*UP, "--drain-delay", "60s")
     server.process.terminate()
+    until(lambda: "stop_requested" in server.err.read_text())
+    # Signals that come at the same time are one.
     time.sleep(0.3)
     assert server.process.poll() is None
     assert server.stop() == 1
     assert "stop_forced" in server.err.read_text()
 
 
+@pytest.mark.measured
 def test_signal_delivered_twice_is_one(start: Start) -> None:
     """Two signals at once, as a supervisor and a process group send them, are one request to stop."""
     server = start(*UP, "--drain-delay", "500ms")

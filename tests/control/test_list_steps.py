@@ -206,6 +206,7 @@ def many(seed: int = 0) -> bytes:
     return b"".join(b"%d.%d.%d.%d\n" % (11 + seed, n >> 16, n >> 8 & 255, n & 255) for n in range(MANY))
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_a_kill_switch_during_a_large_import(open_service, editor):
     """While 300,000 entries are imported, a pause by another service on the database is acknowledged within two seconds, whenever it comes."""

@@ -42,6 +42,7 @@ async def test_waiting_for_a_connection_too_long_is_503(world):
     assert w.stats.upstream_errors == {"busy": 1}
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_an_upstream_that_does_not_answer_is_504(world):
     """Its connection is closed, the client's serves on."""
@@ -52,6 +53,7 @@ async def test_an_upstream_that_does_not_answer_is_504(world):
     assert w.stats.upstream_errors == {"timeout": 2}
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_an_upstream_that_takes_nothing_of_the_body_is_504(world):
     """It is not the client that is late."""
@@ -70,6 +72,7 @@ async def test_an_upstream_that_takes_nothing_of_the_body_is_504(world):
     assert reply.get("Connection") == "close"
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_an_answer_that_stops_in_the_middle_is_cut(world):
     """After upstream_body_timeout_s, with a reset: a problem document would be read as part of the body."""
@@ -106,6 +109,7 @@ async def test_a_client_that_is_slow_with_its_head_is_408(world):
     assert w.stats.timeouts == {"header": 1}
 
 
+@pytest.mark.measured
 @pytest.mark.slow
 async def test_a_client_that_is_slow_with_its_body_is_408(world):
     """The upstream's connection is closed with its request unfinished."""

@@ -294,6 +294,7 @@ def test_a_forked_child_keeps_leases_of_its_own(owner: Owner) -> None:
     until(lambda: owner.use(5) == 5)
 
 
+@pytest.mark.measured
 def test_at_the_end_of_the_program_all_give_back_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several near stores share the time there is: none waits until another one's store has answered."""
     together = threading.Barrier(2, timeout=5)
