@@ -7,9 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sluicegate.analytics.embedded import EmbeddedHome
 from sluicegate.analytics.model import Span
 from sluicegate.analytics.offenders import Names, load_secrets
+from sluicegate.app.analytics.homes import HOME_FILE, open_home
 from sluicegate.bounds import EMBEDDED_HOME_BATCHES
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import ConfigurationError
@@ -18,10 +18,7 @@ from sluicegate.replaying import Recording, Report
 from sluicegate.rules.digest import digest_of
 from sluicegate.rules.model import RuleSet
 
-__all__ = ["HOME_NAME", "Record"]
-
-HOME_NAME = "analytics.db"
-"""The file of the embedded home, in the data directory."""
+__all__ = ["Record"]
 
 _MINUTE_US = 60 * US_PER_S
 
@@ -36,7 +33,7 @@ class Record:
         except OSError as error:
             raise ConfigurationError(f"--data: cannot use {str(data)!r}: {error.strerror}") from error
         name_of: Callable[[str], str] = str if plain else Names(load_secrets(data))
-        self._home = EmbeddedHome(data / HOME_NAME)
+        self._home = open_home(data)
         self._waiting: list[Batch] = []
         self.recording = Recording(digest_of(rules).encode(), rules.version, name_of, self._keep)
 
@@ -58,7 +55,7 @@ class Record:
         finally:
             self._home.close()
         made = self.recording
-        text = f"recorded {made.decisions:,} decisions, {made.batches:,} minutes, in {self._data / HOME_NAME}"
+        text = f"recorded {made.decisions:,} decisions, {made.batches:,} minutes, in {self._data / HOME_FILE}"
         if held > made.decisions:
             text += f" (with what else is there of that time, {held:,}; for this log alone take an empty --data)"
         hours = -(-span.length_us // (60 * _MINUTE_US))

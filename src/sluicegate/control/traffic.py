@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
 from sluicegate.control.offenders import OffendersAnswer, OffendersQuestion
+from sluicegate.control.suggestions import SuggestionsQuestion
+from sluicegate.rules.proposals import Suggestion
 
 __all__ = ["Traffic", "TrafficAnswer", "TrafficQuestion", "TrafficRow"]
 
@@ -68,6 +70,10 @@ class Traffic(Protocol):
 
     async def offenders(self, question: OffendersQuestion, now_us: int) -> OffendersAnswer:
         """Who came most. ``now_us``: the time, for what is told as being now."""
+        ...
+
+    async def suggestions(self, question: SuggestionsQuestion, document: Mapping[str, Any]) -> list[Suggestion]:
+        """Quotas proposed for the rules of a document, a rules file as JSON, by what was asked."""
         ...
 
     async def take(self, batches: Sequence[bytes]) -> None:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sluicegate.analytics.home import Home
 from sluicegate.analytics.model import Span, Where, cells_of
+from sluicegate.analytics.offenders import Names, load_secrets
 from sluicegate.app.analytics.homes import open_home
+from sluicegate.app.control.offenders import answer
 from sluicegate.app.control.settings import ControlSettings
+from sluicegate.app.control.suggestions import proposed
 from sluicegate.bounds import TRAFFIC_ROWS_MAX
 from sluicegate.clock import Clock
 from sluicegate.control.errors import Conflict, Fault, Invalid, Unavailable
+from sluicegate.control.offenders import OffendersAnswer, OffendersQuestion
 from sluicegate.control.service import RulesService
+from sluicegate.control.suggestions import SuggestionsQuestion
 from sluicegate.control.traffic import TrafficAnswer, TrafficQuestion, TrafficRow
-from sluicegate.errors import AnalyticsError, InvalidRequest
+from sluicegate.errors import AnalyticsError, ConfigurationError, InvalidRequest
 from sluicegate.events import decode
+from sluicegate.rules.document import load_document
+from sluicegate.rules.proposals import Suggestion
 
 __all__ = ["HomeTraffic", "traffic_kept"]
 
@@ -29,14 +36,28 @@ _PRUNE_EVERY_S: Final = 60
 
 
 class HomeTraffic:
-    """See ``control.traffic.Traffic``. Calls wait for one of a few threads, so that who asks much holds up nobody but who asks."""
+    """See ``control.traffic.Traffic``. Calls wait for one of a few threads, so that who asks much holds up nobody but who asks.
 
-    def __init__(self, home: Home) -> None:
+    ``secrets``: those by which clients are told as digests, none where they are not known; called when one is looked for.
+    """
+
+    def __init__(self, home: Home, secrets: Callable[[], Sequence[bytes]] = tuple) -> None:
         self.home = home
+        self._secrets = secrets
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="traffic")
 
     async def counts(self, question: TrafficQuestion) -> TrafficAnswer:
         return await self.ask(lambda home: _counts(home, question))
+
+    async def offenders(self, question: OffendersQuestion, now_us: int) -> OffendersAnswer:
+        def look(home: Home) -> OffendersAnswer:
+            secrets = self._secrets() if question.subject else ()
+            return answer(home, question, now_us, Names(secrets) if secrets else None)
+
+        return await self.ask(look)
+
+    async def suggestions(self, question: SuggestionsQuestion, document: Mapping[str, Any]) -> list[Suggestion]:
+        return await self.ask(lambda home: proposed(home, load_document(document, "rules in service", 1), question))
 
     async def take(self, batches: Sequence[bytes]) -> None:
         await self.ask(lambda home: home.ingest([decode(each) for each in batches]))
@@ -49,6 +70,8 @@ class HomeTraffic:
             raise Invalid([Fault(str(error), f"/{error.field}")]) from error
         except AnalyticsError as error:
             raise (Unavailable if error.transient else Conflict)(f"traffic: {error}") from error
+        except ConfigurationError as error:
+            raise Conflict(f"traffic: {error}") from error
 
     async def keep_pruned(self, clock: Clock) -> None:
         """Let the home go of what is old, for as long as this runs: the nodes may all be elsewhere."""
@@ -69,7 +92,9 @@ async def traffic_kept(service: RulesService, settings: ControlSettings, clock: 
     if not settings.analytics:
         yield
         return
-    traffic = HomeTraffic(open_home(settings.data, settings.clickhouse))
+    traffic = HomeTraffic(
+        open_home(settings.data, settings.clickhouse), lambda: load_secrets(settings.data, make=False)
+    )
     service.traffic = traffic
     pruning = asyncio.create_task(traffic.keep_pruned(clock))
     try:

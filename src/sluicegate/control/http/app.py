@@ -27,6 +27,7 @@ from sluicegate.control.http.problems import Refused, of_control_error, problem
 from sluicegate.control.http.rules import RULES
 from sluicegate.control.http.settings import ApiSettings
 from sluicegate.control.http.subjects import SUBJECTS
+from sluicegate.control.http.suggestions import SUGGESTIONS
 from sluicegate.control.http.traffic import TRAFFIC
 from sluicegate.control.http.trials import PAUSES, ROLLOUTS
 from sluicegate.control.http.versions import VERSIONS
@@ -37,7 +38,22 @@ from sluicegate.control.service import RulesService
 __all__ = ["build_app", "build_local"]
 
 # More special paths come before those that take anything.
-_PARTS = (RULES, VERSIONS, SUBJECTS, LISTS, PAUSES, ROLLOUTS, COUNTERS, TRAFFIC, OFFENDERS, WHATIF, OPERATING, FEED, HEALTH)
+_PARTS = (
+    RULES,
+    VERSIONS,
+    SUBJECTS,
+    LISTS,
+    PAUSES,
+    ROLLOUTS,
+    COUNTERS,
+    TRAFFIC,
+    SUGGESTIONS,
+    OFFENDERS,
+    WHATIF,
+    OPERATING,
+    FEED,
+    HEALTH,
+)
 
 _ABOUT = "Rules, tiers, subjects and lists, changed while traffic flows. Times are microseconds since 1970, UTC. Errors are problem documents (RFC 9457)."
 

@@ -1,0 +1,1 @@
+"""What ``sluicegate top`` shows, and how it listens to keys."""
