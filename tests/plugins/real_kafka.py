@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from real_servers import free_port_now
@@ -125,12 +125,22 @@ class Broker:
         """Changes topics; says nothing on standard error while the broker is away."""
         return AdminClient({"bootstrap.servers": self.address, "log_level": 0, "reconnect.backoff.max.ms": 200})
 
-    def new_topic(self, partitions: int = 1, **settings: str) -> str:
-        """The name of a topic that nobody used before."""
-        name = f"test-{next(NUMBERS)}"
+    def new_topic(self, partitions: int = 1, *, name: str = "", **settings: str) -> str:
+        """The name of a new topic; without ``name`` one that nobody used before."""
+        name = name or f"test-{next(NUMBERS)}"
         admin = self.admin()
         admin.create_topics([NewTopic(name, partitions, 1, config=settings)], request_timeout=30)[name].result(40)
         return name
+
+    def offsets(self, topic: str) -> list[int]:
+        """How many messages each partition of a topic has had."""
+        client = Consumer({"bootstrap.servers": self.address, "group.id": "offsets", "log_level": 0})
+        try:
+            count = len(client.list_topics(topic, timeout=30).topics[topic].partitions)
+            places = [TopicPartition(topic, number) for number in range(count)]
+            return [client.get_watermark_offsets(place, timeout=30)[1] for place in places]
+        finally:
+            client.close()
 
     def _java(self, *arguments: str) -> list[str]:
         java = shutil.which("java")

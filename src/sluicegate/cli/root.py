@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from sluicegate.cli import analytics, control, decide, replay, rules, serve, sim, top
+from sluicegate.cli import analytics, control, decide, replay, rules, serve, sim, suggest, top
 from sluicegate.cli.options import Group
 from sluicegate.cli.remote.commands import ON_RULES, REMOTE
 from sluicegate.errors import SluicegateError
@@ -26,7 +26,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 # What it says where it has no descriptor, process or memory left.
 _NO_MEANS = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
-LATER = frozenset({"suggest", "doctor"})
+LATER = frozenset({"doctor"})
 
 
 @click.group(cls=Group, later=LATER, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -40,7 +40,7 @@ def root() -> None:
 
 for _command in (
     serve.up, serve.serve, serve.gateway, rules.rules, decide.check, decide.explain,
-    replay.replay, top.top, control.control, sim.sim, analytics.analytics, *REMOTE,
+    replay.replay, top.top, suggest.suggest, control.control, sim.sim, analytics.analytics, *REMOTE,
 ):  # fmt: skip
     root.add_command(_command)
 for _command in ON_RULES:

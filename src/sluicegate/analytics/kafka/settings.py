@@ -30,7 +30,7 @@ OWNED: Final = MappingProxyType(
         "enable.auto.commit": "an offset is committed when the home has what is before it",
         "enable.auto.offset.store": "an offset is committed when the home has what is before it",
         "enable.idempotence": "a batch must not be written twice where that can be avoided",
-        "group.id": "it is told by --group",
+        "group.id": "it is told by --kafka-group",
         "group.protocol": "only the classic protocol is supported",
         "message.max.bytes": "the topic's limit is set when it is made",
         "metadata.broker.list": "it is told by --kafka",
@@ -64,7 +64,7 @@ class KafkaSettings:
             found = _ADDRESS.fullmatch(address.strip())
             if found is None or not 0 < int(found[1]) < 65_536:
                 raise ConfigurationError(f"--kafka: {address.strip()!r} is not HOST:PORT")
-        for flag, name in (("kafka-topic", self.topic), ("group", self.group)):
+        for flag, name in (("kafka-topic", self.topic), ("kafka-group", self.group)):
             if not _NAME.fullmatch(name) or name in (".", ".."):
                 raise ConfigurationError(
                     f"--{flag}: {name!r} must be letters, digits, '.', '_' and '-', at most 240 of them"

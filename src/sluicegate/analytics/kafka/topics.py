@@ -29,7 +29,7 @@ class TopicSettings:
             if not 1 <= value <= most:
                 raise ConfigurationError(f"--{name}: must be 1 to {most}, got {value}")
         if self.retention_s < 60:
-            raise ConfigurationError(f"--retention: must be a minute or longer, got {self.retention_s} s")
+            raise ConfigurationError(f"--topic-retention: must be a minute or longer, got {self.retention_s} s")
 
     def properties(self) -> dict[str, str]:
         """Of the topic, by the broker's names."""

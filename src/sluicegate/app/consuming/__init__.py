@@ -1,0 +1,1 @@
+"""The process of `sluicegate analytics consume`: batches from Kafka into a home."""
