@@ -21,6 +21,7 @@ from sluicegate.algorithms import TokenBucket
 pytest_plugins = [
     "real_servers",
     "real_postgres",
+    "real_clickhouse",
     "real_clusters",
     "real_kafka",
     "real_sentinels",
@@ -29,6 +30,7 @@ pytest_plugins = [
     "doors_page",
     "outcomes",
     "measured",
+    "bounded",
     "certificates",
 ]
 
