@@ -9,12 +9,16 @@ The marker is not for what must never happen, however late a process is: nothing
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 TURNS: Final = 3
+ANEW_S: Final = 30.0
+"""A turn begins only so long after the first one: what hangs each time must not be waited for three times."""
+
 AGAIN: Final[dict[str, int]] = {}
 """The tests that did not pass at once, with the number of their turns."""
 
@@ -31,13 +35,14 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if item.get_closest_marker("measured") is None or not isinstance(item, pytest.Function):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    begun_s = time.monotonic()
     for turn in range(1, TURNS + 1):
         if turn > 1:
             # Without the fixtures of the turn before.
             item._initrequest()
             AGAIN[item.nodeid] = turn
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        if not any(report.failed for report in reports):
+        if not any(report.failed for report in reports) or time.monotonic() > begun_s + ANEW_S:
             break
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
