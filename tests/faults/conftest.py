@@ -38,6 +38,8 @@ RECORDING_S_MAX = 100.0
 """A recording takes some seven seconds. Whoever takes so long hangs."""
 BY_NAME = {fault.name: fault for fault in FAULTS}
 REPORTS: dict[str, Report] = {}
+AGAIN: dict[str, int] = {}
+"""How often faults were recorded whose first recording was not good enough."""
 
 
 class Scene(NamedTuple):
@@ -214,6 +216,7 @@ class Recordings:
             if number == len(self.all):
                 self.all.append(self._again())
                 REPORTS[self.scene.name] = self.all[-1]
+                AGAIN[self.scene.name] = len(self.all)
             try:
                 verdict(self.all[number], self.fault)
             except AssertionError:
@@ -285,7 +288,9 @@ def recordings(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what was measured, where a long run was asked for."""
+    """Say which faults were recorded again; and what was measured, where a long run was asked for."""
+    for name, times in AGAIN.items():
+        terminalreporter.write_line(f"fault recorded again: {name} ({times} recordings)")
     if REPORTS and ASKED:
         terminalreporter.write_line(HEADING)
         for found in REPORTS.values():

@@ -114,6 +114,7 @@ def told(name: str, found: list[int]) -> None:
     )
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("how", ["refund", "grant", "reset"])
 def test_what_one_process_gives_back_another_admits_at_once(
     server, start: Callable[..., Other], here: Callable[[str], Limiter], how: str
@@ -158,6 +159,7 @@ def test_one_who_gives_back_admits_at_once_himself(server, here: Callable[[str],
         assert limiter.check("user:1").allowed
 
 
+@pytest.mark.measured
 def test_without_news_a_refusal_is_trusted_no_longer_than_said(
     server, start: Callable[..., Other], here: Callable[[str], Limiter]
 ) -> None:
@@ -180,6 +182,7 @@ def test_without_news_a_refusal_is_trusted_no_longer_than_said(
             client.execute_command("ACL", "DELUSER", "deaf")
 
 
+@pytest.mark.measured
 def test_a_process_that_is_killed_when_it_has_given_back(
     server, start: Callable[..., Other], here: Callable[[str], Limiter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +204,7 @@ def test_a_process_that_is_killed_when_it_has_given_back(
     assert at_us - began_us < 2_000_000
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("kind", ["redis", "valkey"])
 def test_a_redis_that_was_started_again(
     kind: str,
