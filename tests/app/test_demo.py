@@ -17,7 +17,7 @@ from sluicegate.doors.listen import Address, open_listener
 async def demo() -> AsyncIterator[httpx.AsyncClient]:
     """A client of a demo backend that is really listening."""
     listener = await open_listener(Address("127.0.0.1", 0), DemoBackend().protocol)
-    async with httpx.AsyncClient(base_url=listener.address.url) as client:
+    async with httpx.AsyncClient(base_url=listener.address.url, timeout=60) as client:
         yield client
     listener.close()
 

@@ -134,6 +134,7 @@ def served(start: Start, file: Path, url: str, *flags: str) -> Any:
     return start("serve", "--rules", str(file), "--api", "127.0.0.1:0", "--store", url, *flags)
 
 
+@pytest.mark.measured
 def test_a_server_answers_from_leases_and_says_so(start: Start, file: Path, url: str, watcher: Watcher) -> None:
     """Most requests of a counter of everybody cost no call; what is idle goes back by itself, and each number is in a scrape."""
     server = served(start, file, url)
@@ -155,6 +156,7 @@ def test_a_server_answers_from_leases_and_says_so(start: Start, file: Path, url:
     assert server.stop() == 0
 
 
+@pytest.mark.measured
 def test_a_refusal_is_repeated_without_a_call(start: Start, file: Path, url: str) -> None:
     """Of a client that hammers after its limit nearly all refusals cost no call."""
     server = served(start, file, url)

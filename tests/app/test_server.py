@@ -73,7 +73,7 @@ def test_grpc(start: Start, rules: Path) -> None:
         ask = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
         # Domain "d", one descriptor with one entry, "k"; by the rules everything is OK.
         assert ask(b"\x0a\x01d\x12\x05\x0a\x03\x0a\x01k", timeout=60)[:2] == b"\x08\x01"
-        text = httpx.get(server.url("api") + "/metrics").text
+        text = httpx.get(server.url("api") + "/metrics", timeout=60).text
         assert 'sluicegate_grpc_calls_total{code="OK",method="ShouldRateLimit"} 1.0' in text
     assert server.stop() == 0
 
@@ -317,7 +317,7 @@ def test_default_of_grpc_in_use(start: Start, rules: Path, workers: str) -> None
     server = start("up", *listeners, "--rules", str(rules), "--workers", workers)
     said = [line for line in server.out.read_text().splitlines() if line.startswith("grpc")]
     assert said == ["grpc: 127.0.0.1:8082 is in use, not opened; --grpc HOST:PORT chooses another, --grpc off none"]
-    assert "sluicegate_grpc_" not in httpx.get(f"{server.url('api')}/metrics").text
+    assert "sluicegate_grpc_" not in httpx.get(f"{server.url('api')}/metrics", timeout=60).text
     assert server.stop() == 0
 
 
@@ -384,7 +384,7 @@ def test_closed_standard_streams(rules: Path, tmp_path: Path, closed: str) -> No
     command = f'exec "$0" -m sluicegate serve --rules "$1" --api "unix:$2" {closed}'
     process = subprocess.Popen(["sh", "-c", command, sys.executable, str(rules), str(path)])
     try:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=60) as client:
             deadline = time.monotonic() + 60
             while not path.is_socket():
                 assert process.poll() is None

@@ -49,7 +49,7 @@ def test_a_server(start: Start, rules: Path, hidden: str) -> None:
     documents = []
     for environment in ({"PYTHONPATH": hidden}, {}):
         server = start("up", *listeners, **environment)
-        answer = httpx.get(f"{server.url('api')}/v1/ruleset")
+        answer = httpx.get(f"{server.url('api')}/v1/ruleset", timeout=60)
         assert answer.status_code == 200
         documents.append(answer.json())
         assert server.stop() == 0

@@ -95,7 +95,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[str]]]:
 async def test_served(serve: Any, by_quota: Make) -> None:
     """Over a socket the same holds: headers on both, 429 with a body, and the connection goes on."""
     address = await serve(RateLimitMiddleware(application(), by_quota("2/minute")))
-    async with httpx.AsyncClient(base_url=f"http://{address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{address}", timeout=60) as client:
         answers = [await client.get("/", headers={"X-Forwarded-For": f"192.0.2.{n}"}) for n in range(3)]
         upload = await client.post("/", content=b"x" * 100_000)
     assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -121,7 +121,7 @@ async def test_a_client_that_leaves(serve: Any, by_quota: Make) -> None:
     """P70: an event stream ends when its client does."""
     app = application()
     address = await serve(RateLimitMiddleware(app, by_quota("5/minute")))
-    async with httpx.AsyncClient(base_url=f"http://{address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{address}", timeout=60) as client:
         async with client.stream("GET", "/endless") as answer:
             assert answer.headers["X-RateLimit-Remaining"] == "4"
             chunks = answer.aiter_bytes()

@@ -81,7 +81,7 @@ async def report(service: RulesService, node: str, url: str, actor: Actor = NODE
 
 
 async def decide(url: str, cost: int = 1) -> int:
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as client:
         return (await client.post(f"{url}/v1/check", json={"facts": FACTS, "cost": cost})).status_code
 
 

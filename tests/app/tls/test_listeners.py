@@ -26,7 +26,7 @@ def flags(pair: tuple[Path, Path], client_ca: Path | None = None) -> list[str]:
 
 
 def ready(url: str, context: ssl.SSLContext) -> dict[str, Any]:
-    with httpx.Client(verify=context) as client:
+    with httpx.Client(verify=context, timeout=60) as client:
         answer = client.get(f"{url}/readyz")
         assert answer.status_code == 200
         return dict(answer.json())
@@ -51,9 +51,9 @@ def test_the_api(start: Callable[..., Any], rules: Path, authority: Any) -> None
     assert url.startswith("https://127.0.0.1:")
     assert ready(url, authority.trusting())["listeners"]["api"] == url
     with pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(url.replace("https", "http") + "/readyz")
+        httpx.get(url.replace("https", "http") + "/readyz", timeout=60)
     with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
-        httpx.get(url + "/readyz")
+        httpx.get(url + "/readyz", timeout=60)
     assert server.stop() == 0
     assert not [event for event in server.events() if event["level"] == "error"]
 
@@ -101,7 +101,7 @@ def test_one_listener_differs(start: Callable[..., Any], rules: Path, authority:
     assert ready(gateway, authority.trusting(authority.issue("client")))["ready"]
     with pytest.raises((httpx.ReadError, httpx.ConnectError, httpx.RemoteProtocolError)):
         ready(gateway, authority.trusting())
-    with httpx.Client(transport=httpx.HTTPTransport(uds=f"{tmp_path}/health")) as client:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=f"{tmp_path}/health"), timeout=60) as client:
         metrics = client.get("http://gateway/metrics").text
     assert 'sluicegate_tls_files_ok{listener="gateway"} 1.0' in metrics
     assert 'sluicegate_tls_handshakes_total{listener="gateway",outcome="made"}' in metrics
@@ -115,8 +115,8 @@ def test_off_for_one_listener(start: Callable[..., Any], rules: Path, authority:
         *flags(authority.issue("server")), "--api-tls", "off",
     )  # fmt: skip
     assert server.url("api").startswith("http://")
-    assert httpx.get(server.url("api") + "/readyz").status_code == 200
-    with httpx.Client(verify=authority.trusting()) as client:
+    assert httpx.get(server.url("api") + "/readyz", timeout=60).status_code == 200
+    with httpx.Client(verify=authority.trusting(), timeout=60) as client:
         assert client.get(server.url("gateway") + "/_demo/count").json() == {"count": 0}
 
 
@@ -172,7 +172,7 @@ def test_a_renewed_certificate_needs_no_restart(start: Callable[..., Any], rules
     certificate, key = authority.issue("server")
     server = start("serve", "--rules", str(rules), "--api", "127.0.0.1:0", *flags((certificate, key)))
     url, context = server.url("api"), authority.trusting()
-    with httpx.Client(verify=context) as kept:
+    with httpx.Client(verify=context, timeout=60) as kept:
         assert kept.get(f"{url}/livez").status_code == 200
         before = serial(url, context)
         authority.issue("server")
@@ -182,7 +182,7 @@ def test_a_renewed_certificate_needs_no_restart(start: Callable[..., Any], rules
     key.write_text("nothing")
     _until(lambda: [event for event in server.events() if event["event"] == "tls_rejected"], "the bad renewal is told")
     assert serial(url, context) == now
-    assert 'sluicegate_tls_files_ok{listener="api"} 0.0' in httpx.get(f"{url}/metrics", verify=context).text
+    assert 'sluicegate_tls_files_ok{listener="api"} 0.0' in httpx.get(f"{url}/metrics", verify=context, timeout=60).text
 
 
 def test_several_workers(
@@ -193,7 +193,7 @@ def test_several_workers(
         "serve", "--rules", str(rules), "--api", "127.0.0.1:0", "--workers", "2", *flags(authority.issue("server"))
     )
     url = server.url("api")
-    with httpx.Client(verify=authority.trusting()) as client:
+    with httpx.Client(verify=authority.trusting(), timeout=60) as client:
         metrics = client.get(f"{url}/metrics").text
         assert (
             client.post(
@@ -211,13 +211,13 @@ def test_a_slow_handshake_ends(start: Callable[..., Any], rules: Path, authority
     url, context = server.url("api"), authority.trusting()
     host, _, port = url.removeprefix("https://").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=WAIT_S) as silent:
-        metrics = httpx.get(f"{url}/metrics", verify=context).text
+        metrics = httpx.get(f"{url}/metrics", verify=context, timeout=60).text
         # The scrape's own may be counted still.
         assert re.search(r'sluicegate_tls_handshakes_now\{listener="api"\} [12]\.0', metrics)
         begun = time.monotonic()
         assert silent.recv(1) == b""
         assert time.monotonic() - begun < 45
-    assert 'outcome="failed"} 1.0' in httpx.get(f"{url}/metrics", verify=context).text
+    assert 'outcome="failed"} 1.0' in httpx.get(f"{url}/metrics", verify=context, timeout=60).text
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,9 @@ def test_tls_of_the_service(up: Callable[..., Up], authority: Any) -> None:
     it = up("--tls-cert", str(cert), "--tls-key", str(key), "--api-tls", "off")
     url = it.server.url("control")
     assert url.startswith("https://")
-    with httpx.Client(verify=authority.trusting(), headers={"Authorization": f"Bearer {it.token}"}) as client:
+    with httpx.Client(
+        verify=authority.trusting(), headers={"Authorization": f"Bearer {it.token}"}, timeout=60
+    ) as client:
         assert client.get(f"{url}/v1/rules").status_code == 200
         until(lambda: client.get(f"{url}/v1/nodes").json()["nodes"], "the node has reported")
 
@@ -322,7 +324,7 @@ def test_the_service_reaches_the_counters_of_its_node(up: Callable[..., Up]) -> 
     assert it.ask("POST", "/v1/counters/reset", token, json=question).json()["changed"]
     assert it.server.client.post(f"{api}/v1/counters/read", json=question).status_code == 404
     (own,) = it.data.glob("run/*/own.sock")
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(own)), base_url="http://localhost") as stranger:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(own)), base_url="http://localhost", timeout=60) as stranger:
         assert stranger.post("/v1/counters/read", json=question).status_code == 401
         assert stranger.post("/v1/check", json=charged).status_code == 404
     assert "own.sock" not in it.server.out.read_text() + it.server.err.read_text()

@@ -35,7 +35,7 @@ def test_workers_share_the_listener(start: Callable[..., Any], tmp_path: Path, e
             ask = channel.unary_unary(RATE_LIMIT)
             codes.update(ask(MESSAGE, timeout=60)[:2] for _ in range(10))
     assert codes == {b"\x08\x01": 100, b"\x08\x02": 50}
-    text = httpx.get(f"{server.url('api')}/metrics").text
+    text = httpx.get(f"{server.url('api')}/metrics", timeout=60).text
     calls = [line for line in text.splitlines() if line.startswith("sluicegate_grpc_calls_total{")]
     told = [float(line.rsplit(" ", 1)[1]) for line in calls if 'method="ShouldRateLimit"' in line]
     assert sum(told) == 150

@@ -85,7 +85,7 @@ def test_the_limit_is_the_limit_whatever_the_number_of_workers(start: Start, wat
     assert metric(server, "sluicegate_degraded_total") == dict.fromkeys("1234", 0.0)
     assert metric(server, "sluicegate_worker_up") == dict.fromkeys("1234", 1.0)
     # The demo backend is one, and what was refused never reached it.
-    assert httpx.get(f"{server.url('demo')}/_demo/count").json() == {"count": LIMIT}
+    assert httpx.get(f"{server.url('demo')}/_demo/count", timeout=60).json() == {"count": LIMIT}
 
     assert server.stop() == 0
     assert (watched.left(), watched.sockets()) == ([], [])

@@ -143,7 +143,9 @@ class World:
         admin = f"http://127.0.0.1:{self.ports['admin']}"
         wait_for(lambda: answers(f"{admin}/ready"), process, log)
         healthy = "sluicegate.membership_healthy: 1"
-        wait_for(lambda: healthy in httpx.get(f"{admin}/stats?filter=membership_healthy").text, process, log)
+        wait_for(
+            lambda: healthy in httpx.get(f"{admin}/stats?filter=membership_healthy", timeout=60).text, process, log
+        )
 
     def stop_server(self) -> None:
         """End sluicegate; Envoy stays."""

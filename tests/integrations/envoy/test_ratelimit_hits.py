@@ -74,7 +74,7 @@ def test_costs_looks_and_what_is_given_back(envoy_world: WorldOf) -> None:
     world.client.post("/", headers={"x-upload-key": "u"}, content=b"x" * 1200)
     api = f"http://127.0.0.1:{world.ports['api']}/metrics"
     deadline_s = time.monotonic() + 60
-    while 'sluicegate_refused_total{outcome="never_fits",rule="upload"} 1' not in httpx.get(api).text:
+    while 'sluicegate_refused_total{outcome="never_fits",rule="upload"} 1' not in httpx.get(api, timeout=60).text:
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
 
@@ -109,10 +109,10 @@ def test_old_connections_end_without_an_error(envoy_world: WorldOf) -> None:
         thread.join()
     time.sleep(0.3)
     admin = f"http://127.0.0.1:{world.ports['admin']}/stats"
-    stats = httpx.get(admin, params={"filter": r"ratelimit\.|upstream_cx_total"}).text
+    stats = httpx.get(admin, params={"filter": r"ratelimit\.|upstream_cx_total"}, timeout=60).text
     assert set(statuses) == {200}
     assert re.search(r"ratelimit\.error: [1-9]", stats) is None, stats
-    api = httpx.get(f"http://127.0.0.1:{world.ports['api']}/metrics").text
+    api = httpx.get(f"http://127.0.0.1:{world.ports['api']}/metrics", timeout=60).text
     aged = re.search(r"sluicegate_grpc_connections_aged_total (\d+)", api)
     assert aged is not None
     assert int(aged[1]) >= 3
