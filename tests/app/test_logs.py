@@ -96,3 +96,25 @@ def test_line_that_was_cut_short_is_ended() -> None:
     assert cut.startswith(b'{"time"')
     assert json.loads(lost)["count"] == 1
     assert json.loads(stopped)["event"] == "stopped"
+
+
+def test_bound_fields_are_part_of_the_lines_inside() -> None:
+    """What is bound around an event stands in its line, after the fields of every line and before its own, and not in later ones."""
+    stream = io.StringIO()
+    logs.configure("json", stream, worker=2)
+    with logs.bound(trace_id="4bf92f3577b34da6a3ce929d0e0e4736", version=1):
+        logs.event(logging.INFO, "rules_accepted", version=3)
+    logs.event(logging.INFO, "stopped")
+    inside, after = map(json.loads, stream.getvalue().splitlines())
+    assert list(inside) == ["time", "level", "event", "worker", "trace_id", "version"]
+    assert inside["version"] == 3
+    assert list(after) == ["time", "level", "event", "worker"]
+
+
+def test_a_field_cannot_break_its_line() -> None:
+    """Line ends and what is no JSON value are part of one line's text."""
+    stream = io.StringIO()
+    logs.configure("json", stream)
+    logs.event(logging.INFO, "started", path=os, text="a\r\nb\u2028c")
+    assert len(stream.getvalue().split("\n")) == 2
+    assert json.loads(stream.getvalue())["text"] == "a\r\nb\u2028c"

@@ -15,13 +15,22 @@ import logging
 import os
 import select
 import sys
+from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
-__all__ = ["LOGGER", "JsonLines", "PlainLines", "configure", "event"]
+from structlog.contextvars import bound_contextvars, get_contextvars
+from structlog.processors import JSONRenderer
+from structlog.typing import EventDict
+
+__all__ = ["LOGGER", "JsonLines", "PlainLines", "bound", "configure", "event"]
 
 LOGGER = logging.getLogger("sluicegate")
+
+
+bound = bound_contextvars
+"""``with bound(trace_id=...):`` these fields are part of every line that is logged inside, in this thread or task; values are what may be shown: no client's key."""
 
 
 def event(level: int, name: str, **fields: Any) -> None:
@@ -92,36 +101,51 @@ class _NeverWaiting(logging.Handler):
 
 
 class _Lines(logging.Formatter):
-    """``fields``: those of every line, before the event's own."""
+    """``fields``: those of every line, before what is bound around the event (``bound``), before the event's own."""
 
     def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self._fields = dict(fields or {})
 
+    @abstractmethod
+    def _render(self, logger: Any, method: str, event: EventDict) -> Any:
+        """The text of an event; a processor as those of structlog."""
+
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
         """What is known of the event."""
-        return self._fields | getattr(record, "fields", {})
+        return self._fields | dict(sorted(get_contextvars().items())) | getattr(record, "fields", {})
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, by the processors of ``structlog`` one after the other."""
+        event: EventDict = {
+            "time": _utc(record),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **self.fields(record),
+        }
+        if record.exc_info:
+            event["traceback"] = self.formatException(record.exc_info)
+        return str(self._render(LOGGER, record.levelname.lower(), event))
 
 
 class JsonLines(_Lines):
     """One JSON object a line: ``time`` (UTC, RFC 3339), ``level``, ``event``, then the event's fields."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        content = {"time": _utc(record), "level": record.levelname.lower(), "event": record.getMessage()}
-        content |= self.fields(record)
-        if record.exc_info:
-            content["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(content, default=str, ensure_ascii=False)
+    _JSON: Final = JSONRenderer(serializer=json.dumps, default=str, ensure_ascii=False)
+
+    def _render(self, logger: Any, method: str, event: EventDict) -> Any:
+        return self._JSON(logger, method, event)
 
 
 class PlainLines(_Lines):
     """``12:00:00 info event field=value``, for reading as it happens; times are UTC."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        words = [_utc(record)[11:19], record.levelname.lower(), record.getMessage()]
-        words += [f"{name}={value}" for name, value in self.fields(record).items()]
+    def _render(self, logger: Any, method: str, event: EventDict) -> Any:  # noqa: ARG002
+        traceback = event.pop("traceback", None)
+        words = [event.pop("time")[11:19], event.pop("level"), event.pop("event")]
+        words += [f"{name}={value}" for name, value in event.items()]
         line = " ".join(words)
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return line if traceback is None else f"{line}\n{traceback}"
 
 
 def _utc(record: logging.LogRecord) -> str:
