@@ -12,7 +12,9 @@ __all__ = [
     "ENDPOINT_SEGMENT_CHARS_MAX",
     "ENDPOINT_TOLD_CHARS_MAX",
     "FOLLOWED_ASKS_MAX",
+    "FOLLOW_MEMO_MAX",
     "HITS_MAX",
+    "LOOKS_BEYOND_PER_S",
     "LOOKS_KEPT_MAX",
     "LOOKS_PER_S_MAX",
     "RECORDED_CELLS_MAX",
@@ -31,8 +33,10 @@ RECORDED_CELLS_MAX: Final = 10_000
 # below what brokers take in one message. Decisions of further rules are counted under "other".
 RECORDED_ROWS_MAX: Final = 5_000
 
-# Decisions looked at for samples and for who asks most. Each costs about 5 us when it is taken, so 1 % of a core.
+# Up to so many decisions a second every one is looked at, for samples and for who asks most. Each costs about 5 us when it is taken, so 1 % of a core. Beyond
+# that, about so many: a node that decides much has no time to spare, and a minute of them still tells who asks a thousandth of it all.
 LOOKS_PER_S_MAX: Final = 2_000
+LOOKS_BEYOND_PER_S: Final = 500
 
 # Decisions looked at that wait to be taken, of each sort (allowed, refused). At about 1 KB each 4 MB together; when nobody takes them the rest is counted.
 LOOKS_KEPT_MAX: Final = 4_000
@@ -60,6 +64,9 @@ DEMAND_SPAN_S: Final = 60
 
 # Asks of chosen clients in a second; beyond it half of them are given up. Each costs about a microsecond.
 FOLLOWED_ASKS_MAX: Final = 2_000
+
+# Subjects that are known not to be followed, so that their digest is not made again: about 100 bytes each beside what rules keep of them.
+FOLLOW_MEMO_MAX: Final = 50_000
 
 # Counters whose digest has this many leading zero bits are watched at level 0: one in 1,024. At 1 M clients these are a thousand.
 WATCHED_BITS: Final = 10

@@ -75,8 +75,16 @@ class Calls(Core):
         decision = Decision(answer.admitted, plan, answer)
         if answer.unanimous and not plan.unidentified:
             self.stats.allowed += 1
-            if self._recorder is not None:
-                self._recorder.passed(plan, answer)
+            recorder = self._recorder
+            if recorder is not None:
+                cell = plan.cell
+                if cell is None or recorder.following is not None:
+                    recorder.passed(plan, answer)
+                else:
+                    # No call in this line, so no other thread comes in between.
+                    cell.left -= 1
+                    if cell.left < 0:
+                        recorder.look(plan, answer, cell)
         else:
             self._count(decision)
         return decision
@@ -211,7 +219,7 @@ class Calls(Core):
                 self.stats.count_refusal(counter.name, Outcome.NEVER_FITS, never)
             self.stats.allowed += len(briefs) - len(waits_us)
             if self._recorder is not None:
-                self._recorder.alike(counter, keys, cost, briefs)
+                self._recorder.alike(counter, keys, cost, briefs, len(waits_us))
         return briefs
 
     # ------------------------------------------------------------------ inside

@@ -278,8 +278,16 @@ class Core(Locked):
         decision = Decision(answer.admitted, plan, answer)
         if answer.unanimous and not plan.unidentified:
             self.stats.allowed += 1
-            if self._recorder is not None:
-                self._recorder.passed(plan, answer)
+            recorder = self._recorder
+            if recorder is not None:
+                cell = plan.cell
+                if cell is None or recorder.following is not None:
+                    recorder.passed(plan, answer)
+                else:
+                    # No call in this line, so no other thread comes in between.
+                    cell.left -= 1
+                    if cell.left < 0:
+                        recorder.look(plan, answer, cell)
         else:
             self._count(decision)
         return decision

@@ -10,14 +10,15 @@ host, tier) and remembered: a list of steps, one per counter, each a counter and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias, get_type_hints
 
 from msgspec.structs import replace
 
 from sluicegate.bounds import MATCH_MEMO_CHARS_MAX, MATCH_MEMO_MAX
 from sluicegate.clock import SystemClock
 from sluicegate.errors import InvalidRequest
+from sluicegate.limiter.cells import Cell
 from sluicegate.limiter.compiled import CompiledRule, Step
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.explain import Explained, explain_listed, explain_rule
@@ -37,10 +38,20 @@ _ONE: Final = 1
 _RequestLine = tuple[str | None, str | None, str | None, str | None, tuple[Label, ...]]
 
 
+CellOf: TypeAlias = Callable[[Sequence[Counter], str | None, int], Cell | None]
+"""What decisions are counted in whose charges are to these counters, by tier and version."""
+
+
+class Steps(tuple[Step, ...]):  # noqa: SLOT001 -- a tuple has no room for the cell in slots
+    """The steps of a request line. ``cell``: what its decisions are counted in where every step charges one token and all pass."""
+
+    cell: Cell | None = None
+
+
 class Engine:
     """A compiled rule set. Immutable but for its memos, ``unknown_tiers`` and ``matched``; safe from any thread.
 
-    ``recorded``: plans are to hold their facts. ``known``: lists and subjects in which requests are looked up; None: none. ``penalties``: by the name of a counter, its rule and penalty.
+    ``known``: lists and subjects in which requests are looked up; None: none. ``penalties``: by the name of a counter, its rule and penalty.
     ``namespace`` keeps services that share a store apart. ``unknown_tiers`` counts requests with a tier the
     rule set does not name (they count as the default tier); under threads it may miss a few. ``order``: names of counters, each with
     its place in order of evaluation. ``matched`` counts the requests that each rule on trial applies to; peeks are not counted.
@@ -48,6 +59,7 @@ class Engine:
     """
 
     __slots__ = (
+        "_cell_of",
         "_compiled",
         "_default_tier",
         "_known",
@@ -65,7 +77,6 @@ class Engine:
         "namespace",
         "order",
         "penalties",
-        "recorded",
         "ruleset",
         "unknown_tiers",
         "version",
@@ -82,7 +93,7 @@ class Engine:
         self._known = Known(SystemClock()) if known is None else known
         self.version = ruleset.version
         self.namespace = namespace
-        self.recorded = False
+        self._cell_of: CellOf | None = None
         self.unknown_tiers = 0
         self.matched: dict[str, int] = {} if matched is None else matched
         tiers = ruleset.tiers
@@ -112,7 +123,7 @@ class Engine:
         self.order = {name: place for place, name in enumerate(self._rules)}
         self._labelled = self._matcher.labelled
         self._labels_of = self._matcher.labels_of
-        self._memo: dict[_RequestLine, tuple[Step, ...]] = {}
+        self._memo: dict[_RequestLine, Steps] = {}
 
     def plan(self, facts: Facts, cost: int = 1, *, peek: bool = False, by_rules: bool = False) -> Plan:
         """The charges of one request. ``cost`` multiplies the cost of every rule; 0 is for peeks only.
@@ -153,8 +164,12 @@ class Engine:
             self._unmatch(charges, unidentified)
         if unidentified:
             return _unidentified(Plan(charges, tier, self.version, unidentified, None, cost, facts, True))
-        if self.recorded or cost is not _ONE:
-            return Plan(charges, tier, self.version, (), None, cost, facts, cost is not _ONE)
+        if cost is not _ONE:
+            return Plan(charges, tier, self.version, (), None, cost, facts, True)
+        if self._cell_of is not None:
+            # A cell is for requests that are charged by every step.
+            cell = steps.cell if len(charges) == len(steps) else None
+            return Plan(charges, tier, self.version, (), None, cost, facts, False, cell)
         return Plan(charges, tier, self.version)
 
     def conclude(
@@ -164,6 +179,12 @@ class Engine:
         if answer is None:
             return Decision(not plan.refused, plan, None, degraded, decision_id)
         return Decision(answer.admitted, plan, answer, degraded, decision_id)
+
+    def record(self, cell_of: CellOf | None) -> None:
+        """Plans are to hold their facts and, where it is known beforehand, what their decisions are counted in; None: neither."""
+        self._cell_of = cell_of
+        # Another one, so that a match that goes on meanwhile fills what nobody reads.
+        self._memo = {}
 
     @property
     def compiled(self) -> Sequence[CompiledRule]:
@@ -229,7 +250,7 @@ class Engine:
 
     def _match(
         self, method: str | None, path: str | None, host: str | None, tier: str | None, labels: tuple[Label, ...]
-    ) -> tuple[Step, ...]:
+    ) -> Steps:
         """The steps of a request line that is not in the memo."""
         if path is not None and "?" in path:
             # Queries differ per request; they must neither miss each time nor fill the memo.
@@ -241,7 +262,10 @@ class Engine:
         steps: list[Step] = []
         for candidate in self._matcher.candidates(seen):
             steps += self._compiled[candidate.rule_index].steps(seen, candidate)
-        found = tuple(steps)
+        found = Steps(steps)
+        cell_of = self._cell_of
+        if cell_of is not None and all(step[3] is None for step in steps):
+            found.cell = cell_of([step[1] for step in steps], tier, self.version)
         if len(path or "") + len(host or "") + len(method or "") <= MATCH_MEMO_CHARS_MAX:
             if len(self._memo) >= MATCH_MEMO_MAX:
                 self._memo.clear()

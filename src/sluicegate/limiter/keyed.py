@@ -8,6 +8,7 @@ from typing import Final
 from sluicegate.algorithms.precision import precision_of
 from sluicegate.bounds import COUNTER_MEMO_MAX, KEY_CHARS_MAX, SUBJECT_CHARS_MAX
 from sluicegate.errors import ConfigurationError, InvalidRequest
+from sluicegate.limiter.cells import Cell
 from sluicegate.limiter.plan import Plan, check_cost
 from sluicegate.rules.model import FailurePolicy, Match, Per, Quota, Rule, RuleSet, Scope
 from sluicegate.rules.quota import QuotaError, parse_quota
@@ -67,7 +68,7 @@ def subject_of_key(key: object) -> str:
 class KeyedPlanner:
     """Plans for keys: the counterpart of an engine's ``plan`` for facts. The rule set has exactly one rule."""
 
-    __slots__ = ("_subjects", "counters", "version")
+    __slots__ = ("_subjects", "cell", "counters", "version")
 
     def __init__(self, ruleset: RuleSet, namespace: str) -> None:
         (rule,) = ruleset.rules
@@ -84,6 +85,8 @@ class KeyedPlanner:
             for name, spec in zip(_names(rule.name, len(specs)), specs, strict=True)
         )
         self._subjects: dict[str, str] = {}
+        self.cell: Cell | None = None
+        """What decisions are counted in where they are recorded."""
 
     def plan(self, key: object, cost: int, *, peek: bool = False) -> Plan:
         """The charges of one call with this key."""
@@ -96,14 +99,17 @@ class KeyedPlanner:
                 if len(self._subjects) >= COUNTER_MEMO_MAX:
                     self._subjects.clear()
                 self._subjects[str(key)] = subject
-        counters = self.counters
+        counters, cell = self.counters, self.cell
         if cost is not _ONE:
             charges = [(counter, subject, cost) for counter in counters]
             return Plan(charges, None, self.version, (), None, cost, None, True)
         if len(counters) == 1:
             # A quota of one part is the usual case; a comprehension is a call of its own.
-            return Plan([(counters[0], subject, 1)], None, self.version)
-        return Plan([(counter, subject, 1) for counter in counters], None, self.version)
+            if cell is None:
+                return Plan([(counters[0], subject, 1)], None, self.version)
+            return Plan([(counters[0], subject, 1)], None, self.version, (), None, 1, None, False, cell)
+        charges = [(counter, subject, 1) for counter in counters]
+        return Plan(charges, None, self.version, (), None, 1, None, False, cell)
 
 
 def _check_name(name: object) -> None:

@@ -211,7 +211,9 @@ class Limiter(Operating):
                 fresh.sets = SetPlanner(fresh.engine)
             # Fetched key sets and identity counts outlive the edit: no token is unknown until the next fetch.
             fresh.resolver.adopt(live.resolver)
-            fresh.engine.recorded = self._recorder is not None
+            if self._recorder is not None:
+                self._recorder.retire()
+            fresh.record(self._recorder)
             self._live = fresh
             if self._near is not None:
                 self._near.forget()
@@ -228,7 +230,7 @@ class Limiter(Operating):
             if recorder is not None:
                 recorder.attach(self.stats.offenders)
             before, self._recorder = self._recorder, recorder
-            self._live.engine.recorded = recorder is not None
+            self._live.record(recorder)
             self._quicken()
             if before is not None:
                 before.detach()
@@ -361,7 +363,7 @@ class Limiter(Operating):
                 lambda name: counter.prefix + subject_of_key(name),
                 otherwise,
                 self._hit_refused(counter, keyed.version),
-                None if recorder is None else recorder.next_hits,
+                None if recorder is None else partial(recorder.next_hits, keyed.cell),
             )
             if recorder is not None:
                 recorder.watch_hits(self._hitter.passed, counter, keyed.version)

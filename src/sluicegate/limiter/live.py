@@ -13,6 +13,7 @@ from sluicegate.limiter.engine import Engine
 from sluicegate.limiter.keyed import KeyedPlanner, quota_rules
 from sluicegate.limiter.known import Known
 from sluicegate.limiter.plan import Plan
+from sluicegate.limiter.recording import Recorder
 from sluicegate.limiter.sets import SetPlanner
 from sluicegate.limiter.shares import EVEN, Terms, terms_of
 from sluicegate.rules.facts import Facts
@@ -49,6 +50,13 @@ class Live:
         self.keyed = KeyedPlanner(ruleset, namespace) if keyed else None
         self.sets: SetPlanner | None = None
         """Plans requests of several sets, where somebody has asked for that; it compiles the rules once more."""
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Plans are to bring along what their decisions are counted in; None: nothing."""
+        cell_of = None if recorder is None else recorder.cell_of
+        self.engine.record(cell_of)
+        if self.keyed is not None:
+            self.keyed.cell = None if cell_of is None else cell_of(self.keyed.counters, None, self.keyed.version)
 
     def plan(self, facts_or_key: object, cost: int, *, peek: bool = False) -> Plan:
         """The charges of one request; raises InvalidRequest naming what cannot be decided."""

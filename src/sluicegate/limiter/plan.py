@@ -6,6 +6,7 @@ import msgspec
 
 from sluicegate.bounds import COST_MAX
 from sluicegate.errors import InvalidRequest
+from sluicegate.limiter.cells import Cell
 from sluicegate.limiter.listed import Listed
 from sluicegate.rules.facts import Facts
 from sluicegate.stores.base import Charge, Counter
@@ -22,6 +23,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     whose dimension is not known; if one of them is enforced the request is refused and ``charges`` is empty. ``listed``: the entry of a list that
     decides the request before any rule; ``charges`` is empty then. ``cost``: what was asked, before rules multiply it. ``facts``: of the request,
     only where decisions are recorded. ``special``: the cost is not 1, or the charges are by the numbers of a single client.
+    ``cell``: what the decision is counted in where all charges pass; None: nothing, or what else is found.
     """
 
     charges: list[Charge]
@@ -32,6 +34,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     cost: int = 1
     facts: Facts | None = None
     special: bool = False
+    cell: Cell | None = None
 
     @property
     def refused(self) -> bool:

@@ -1,7 +1,7 @@
 """What a limiter remembers of its decisions for whoever tells of them, between two takes.
 
     Recorder     what a limiter calls, and the take
-    Cells        every decision counted once, at a dictionary lookup each
+    Counting     every decision counted once, at a dictionary lookup each
     Looks        some decisions as they were: samples, and who asks most
     Following    all that some clients ask: demand, and watched counters
 

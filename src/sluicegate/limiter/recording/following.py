@@ -10,7 +10,7 @@ from collections.abc import Callable
 from zlib import crc32
 
 from sluicegate.events import Admission, Demand, Watching
-from sluicegate.limiter.recording.cells import rule_of
+from sluicegate.limiter.cells import rule_of
 from sluicegate.limiter.recording.demand import DemandBook
 from sluicegate.limiter.recording.watching import Ask, WatchBook
 from sluicegate.stores.base import Charge
@@ -26,15 +26,24 @@ def digest_of(subject: str) -> int:
 
 
 class Following(Locked):
-    """Demand and watched counters of one limiter. Safe from any thread. ``limit``: only subjects whose digest is below it are to be told of."""
+    """Demand and watched counters of one limiter. Safe from any thread.
+
+    Only subjects whose digest is below ``limit`` are to be told of. ``chosen``: that limit, and subjects that are known not to be below it; whoever reads it adds
+    to the set of that limit, which is given up with it.
+    """
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         super().__init__()
         self._now_us = now_us
         self._demand = DemandBook()
         self._watch = WatchBook()
-        self.limit = 0
+        self.chosen: tuple[int, set[str]] = (0, set())
         self._set_limit()
+
+    @property
+    def limit(self) -> int:
+        """Digests below this are followed."""
+        return self.chosen[0]
 
     def saw(
         self,
@@ -72,4 +81,6 @@ class Following(Locked):
         return demand, admissions, watching, *gone
 
     def _set_limit(self) -> None:
-        self.limit = max(self._demand.limit, self._watch.limit)
+        limit = max(self._demand.limit, self._watch.limit)
+        if limit != self.chosen[0]:
+            self.chosen = (limit, set())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sluicegate.algorithms.verdict import Outcome
 from sluicegate.events import ALLOWED, DENIED, NEVER_FITS, SHADOW_DENIED, UNDECIDED, UNMATCHED
+from sluicegate.limiter.cells import RequestKey, rule_of
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.degraded import FallbackAnswer
-from sluicegate.limiter.recording.cells import RequestKey, rule_of
 
 __all__ = ["outcomes_of", "request_of"]
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sluicegate.algorithms.verdict import Brief, Outcome, Verdict
-from sluicegate.bounds import LOOKS_PER_S_MAX, REFUSALS_TOLD_MAX, SAMPLES_TOLD_MAX
+from sluicegate.bounds import FOLLOW_MEMO_MAX, LOOKS_BEYOND_PER_S, LOOKS_PER_S_MAX, REFUSALS_TOLD_MAX, SAMPLES_TOLD_MAX
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.errors import ConfigurationError
 from sluicegate.events import ALLOWED, BYPASSED, DENIED, NEVER_FITS, UNDECIDED, Admission, Demand, Dropped, Watching
+from sluicegate.limiter.cells import Cell, Cells, RequestKey, rule_of
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.offenders import Offenders, Reader
-from sluicegate.limiter.recording.cells import Cells, RequestKey, rule_of
+from sluicegate.limiter.plan import Plan, plan_of
 from sluicegate.limiter.recording.following import Following, digest_of
 from sluicegate.limiter.recording.looks import allowed_looks, refused_looks
-from sluicegate.limiter.recording.outcomes import outcomes_of, request_of
-from sluicegate.limiter.recording.passing import passing
+from sluicegate.limiter.recording.outcomes import outcomes_of
+from sluicegate.limiter.recording.passing import Counting
 from sluicegate.limiter.recording.taken import Taken
 from sluicegate.limiter.recording.telling import Hitters, samples_of, subjects_of
-from sluicegate.stores.base import Charge, Counter, Single
+from sluicegate.stores.base import Answer, Charge, Counter, Single
 from sluicegate.stores.locks import Locked
 
 __all__ = ["Recorder"]
@@ -40,20 +41,18 @@ class Recorder(Locked):
         self._cells = Cells()
         self._allowed = allowed_looks(clock.now_us)
         self._refused = refused_looks(clock.now_us)
-        self._following = Following(clock.now_us) if follow else None
+        self.following = Following(clock.now_us) if follow else None
+        """Who is followed; None: nobody."""
         self._hitters = Hitters()
         self._offenders: Offenders | None = None
         self._reader: Reader | None = None
         self._taking = Locked()
-        self._skip_refusals = 0
-        self._passing = passing(self._cells, self._allowed, self._following)
-        self.passed = self._passing.passed
-        """``passed(plan, answer)``: a decision of charges that all passed."""
+        self._counting = Counting(self._cells, self._allowed, self._refused, clock.now_us)
 
     @property
     def follows(self) -> bool:
         """Whether chosen clients are followed."""
-        return self._following is not None
+        return self.following is not None
 
     # ------------------------------------------------------------------ called by a limiter
 
@@ -72,23 +71,53 @@ class Recorder(Locked):
                 self._offenders.forget(self._reader)
             self._offenders = self._reader = None
 
+    def cell_of(self, counters: Sequence[Counter], tier: str | None, version: int) -> Cell | None:
+        """What usual decisions of these counters are to count in: plans bring it along. None: there is no room."""
+        return self._cells.of(counters, tier, version)
+
+    def retire(self) -> None:
+        """Other rules are in service: no plan brings along a cell that was given before."""
+        self._cells.retire()
+
+    def passed(self, plan: Plan, answer: Answer) -> None:
+        """A decision of charges that all passed; not called where its plan has a cell, which counts it, and nobody is ``following``."""
+        cell = plan.cell
+        if cell is None:
+            self._counting.usual(plan, answer, None)
+        else:
+            cell.left -= 1
+            if cell.left < 0:
+                self._counting.usual(plan, answer, cell)
+        following = self.following
+        if following is None:
+            return
+        limit, others = following.chosen
+        for charge in plan.charges:
+            subject = charge[1]
+            if subject in others:
+                continue
+            digest = digest_of(subject)
+            if digest < limit:
+                now_us = answer.now_us
+                following.saw(charge, digest, plan.tier or "", plan.version, now_us, allowed=True, fits=True)
+            else:
+                if len(others) >= FOLLOW_MEMO_MAX:
+                    others.clear()
+                others.add(subject)
+
+    def look(self, plan: Plan, answer: Answer, cell: Cell) -> None:
+        """A decision that its cell has counted, which has nothing left."""
+        self._counting.usual(plan, answer, cell)
+
     def told(self, decision: Decision) -> None:
         """A decision that is not the usual one: refused, degraded, by a list, without a rule, or not by all rules."""
-        plan = decision.plan
-        request = request_of(decision)
-        outcomes = outcomes_of(decision)
-        charges = plan.charges
-        if plan.unidentified:
-            costs = [plan.cost] * len(plan.unidentified) + [charge[2] for charge in charges]
-        else:
-            costs = [charge[2] for charge in charges]
-        self._cells.add(request, outcomes, costs, plan.cost)
-        if decision.allowed:
-            self._passing.look(decision)
-        else:
-            self._looked_at_refusal(decision)
-        if self._following is not None and charges:
-            self._follow(self._following, decision, [outcome for _, outcome in outcomes[len(plan.unidentified) :]])
+        plan, answer = decision.plan, decision.answer
+        plainly = not (decision.degraded or decision.allowed or answer is None or plan.unidentified)
+        if answer is None or not (plainly and self._counting.refused(plan, answer, decision)):
+            self._counting.other(decision)
+        if self.following is not None and plan.charges:
+            said = outcomes_of(decision)[len(plan.unidentified) :]
+            self._follow(self.following, decision, [outcome for _, outcome in said])
 
     def bypassed(self, cost: int, version: int, times: int = 1) -> None:
         """Requests that were let pass because the limiter was switched off."""
@@ -97,42 +126,42 @@ class Recorder(Locked):
     def singles(self, charges: Sequence[Charge], singles: Sequence[Single], now_us: int) -> None:
         """Decisions of one charge each that no rule names."""
         for charge, (admitted, state) in zip(charges, singles, strict=True):
-            self.single(charge, state if type(state) is Verdict else None, now_us, admitted=admitted)
+            self._single(charge, state if type(state) is Verdict else None, now_us, admitted=admitted)
 
-    def single(self, charge: Charge, policy: Verdict | None, now_us: int, *, admitted: bool) -> None:
-        """One of them. ``policy``: what a failure policy said in the place of the store."""
-        counter, _, cost = charge
+    def alike(self, counter: Counter, keys: Sequence[str], cost: int, briefs: Sequence[Brief], refused: int) -> None:
+        """Decisions of one cost for whole keys of one counter, ``refused`` of which were."""
+        skip = len(counter.prefix)
+        if refused or cost != 1 or self.following is not None:
+            now_us = self._clock.now_us()
+            for key, brief in zip(keys, briefs, strict=True):
+                self._single((counter, key[skip:], cost), None, now_us, admitted=brief[0])
+            return
+        count = len(keys)
+        cell = self._counting.alike(counter, count)
+        if cell is not None and cell.left < 0:
+            plan = plan_of(counter, keys[0][skip:], 1)
+            while cell.left < 0:
+                cell.give(self._allowed.look(plan, None) + 1)
+
+    def _single(self, charge: Charge, policy: Verdict | None, now_us: int, *, admitted: bool) -> None:
+        """One decision. ``policy``: what a failure policy said in the place of the store."""
+        counter, subject, cost = charge
+        rule = rule_of(counter.name)
         if policy is not None and policy.outcome is Outcome.UNDECIDED:
             said = UNDECIDED
         elif admitted:
             said = ALLOWED
         else:
             said = NEVER_FITS if cost > counter.spec.capacity else DENIED
-        name = "" if admitted else rule_of(counter.name)
-        request = RequestKey(name, ALLOWED if admitted else said, "", 0, policy is not None)
-        self._cells.add(request, ((counter.name, said),), (cost,), cost)
-        if self._following is not None:
-            digest = digest_of(charge[1])
-            if digest < self._following.limit:
-                self._following.saw(
-                    charge, digest, "", 0, now_us, allowed=admitted, fits=admitted, degraded=policy is not None
-                )
-
-    def alike(self, counter: Counter, keys: Sequence[str], cost: int, briefs: Sequence[Brief]) -> None:
-        """Decisions of one cost for whole keys of one counter."""
-        for said, count in _counted(briefs).items():
-            request = RequestKey("" if said == ALLOWED else rule_of(counter.name), said, "", 0)
-            self._cells.add(request, ((counter.name, said),), (cost * count,), cost * count, count)
-        following = self._following
-        if following is None:
-            return
-        skip, now_us = len(counter.prefix), self._clock.now_us()
-        for key, brief in zip(keys, briefs, strict=True):
-            subject = key[skip:]
+        request = RequestKey("" if admitted else rule, ALLOWED if admitted else said, "", 0, policy is not None)
+        self._counting.single(charge, request, said)
+        if said in (DENIED, NEVER_FITS) and self._offenders is not None:
+            self._offenders.refused(rule, subject)
+        if self.following is not None:
             digest = digest_of(subject)
-            if digest < following.limit:
-                charge = (counter, subject, cost)
-                following.saw(charge, digest, "", 0, now_us, allowed=brief[0], fits=brief[0])
+            if digest < self.following.limit:
+                degraded = policy is not None
+                self.following.saw(charge, digest, "", 0, now_us, allowed=admitted, fits=admitted, degraded=degraded)
 
     def hit_refused(self, counter: Counter, subject: str, version: int, *, fits_never: bool) -> None:
         """A fast path refused one token."""
@@ -151,9 +180,10 @@ class Recorder(Locked):
         """The fast path has ended."""
         self._cells.unwatch(passed)
 
-    def next_hits(self) -> int:
-        """How many hits a fast path may let pass before one goes the long way, where it is looked at."""
-        self._passing.look_next()
+    def next_hits(self, cell: Cell | None) -> int:
+        """How many hits a fast path may let pass before one goes the long way, where it is looked at; ``cell``: what counts those."""
+        if cell is not None:
+            cell.leave(0)
         return self._allowed.skip()
 
     # ------------------------------------------------------------------ called by who tells of them
@@ -167,9 +197,12 @@ class Recorder(Locked):
             requests, rules = self._cells.take()
             decided = sum(row.decisions for row in requests)
             span_s = max((until_us - at_us) / US_PER_S, 0.001)
-            looks, missed = self._allowed.take(round(decided / span_s) // LOOKS_PER_S_MAX)
-            self._passing.restart()
-            refusals, missed_refusals = self._refused.take(1)
+            per_s = decided / span_s
+            looks, missed = self._allowed.take(1 if per_s <= LOOKS_PER_S_MAX else round(per_s / LOOKS_BEYOND_PER_S))
+            self._counting.restart()
+            self._cells.leave(2 * self._allowed.every)
+            refused = sum(row.decisions for row in requests if row.rule and row.outcome != ALLOWED)
+            refusals, missed_refusals = self._refused.take(refused // REFUSALS_TOLD_MAX)
             name_of = self._name_of
             told, left = samples_of(looks, SAMPLES_TOLD_MAX, name_of)
             told_refusals, left_refusals = samples_of(refusals, REFUSALS_TOLD_MAX, name_of)
@@ -182,10 +215,8 @@ class Recorder(Locked):
             admissions: list[Admission] = []
             watching: Watching | None = None
             gone = unwatched = 0
-            if self._following is not None:
-                demand, admissions, watching, gone, unwatched = self._following.take(
-                    at_us, until_us, name_of, last=last
-                )
+            if self.following is not None:
+                demand, admissions, watching, gone, unwatched = self.following.take(at_us, until_us, name_of, last=last)
         samples = missed + missed_refusals + left + left_refusals
         dropped = Dropped(samples=samples, subjects=cut, demand=gone, admissions=unwatched)
         decisions = [*told_refusals, *told]
@@ -194,12 +225,6 @@ class Recorder(Locked):
         )
 
     # ------------------------------------------------------------------ inside
-
-    def _looked_at_refusal(self, decision: Decision) -> None:
-        with self._lock:
-            self._skip_refusals -= 1
-            if self._skip_refusals < 0:
-                self._skip_refusals = self._refused.look(decision.plan, decision.answer, decision)
 
     def _follow(self, following: Following, decision: Decision, outcomes: Sequence[str]) -> None:
         plan, answer = decision.plan, decision.answer
@@ -213,12 +238,3 @@ class Recorder(Locked):
                 following.saw(
                     charge, digest, tier, version, now_us, allowed=allowed, fits=fits, degraded=decision.degraded
                 )
-
-
-def _counted(briefs: Sequence[Brief]) -> dict[str, int]:
-    """How many there are of each outcome."""
-    found: dict[str, int] = {}
-    for admitted, _, wait_us, *_ in briefs:
-        said = ALLOWED if admitted else NEVER_FITS if wait_us is None else DENIED
-        found[said] = found.get(said, 0) + 1
-    return found

@@ -16,8 +16,8 @@ from sluicegate.events import (
     SubjectCount,
     SubjectTotal,
 )
+from sluicegate.limiter.cells import rule_of
 from sluicegate.limiter.offenders import Client, Refused
-from sluicegate.limiter.recording.cells import rule_of
 from sluicegate.limiter.recording.looks import Look
 from sluicegate.limiter.recording.outcomes import request_of
 from sluicegate.rules.facts import Facts
