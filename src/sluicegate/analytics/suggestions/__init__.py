@@ -10,19 +10,9 @@ from __future__ import annotations
 from sluicegate.analytics.suggestions.asking import Floors, limits_of, read_floors, suggestions_of
 from sluicegate.analytics.suggestions.drafting import drafted
 from sluicegate.analytics.suggestions.judging import judge
-from sluicegate.analytics.suggestions.model import (
-    Bucket,
-    Confidence,
-    Evidence,
-    Exact,
-    Limits,
-    Policy,
-    Quantiles,
-    Refusals,
-    Suggestion,
-    Verdict,
-)
+from sluicegate.analytics.suggestions.model import Exact, Limits, Policy
 from sluicegate.analytics.suggestions.words import percent, span
+from sluicegate.rules.proposals import Bucket, Confidence, Evidence, Quantiles, Refusals, Suggestion, Verdict
 
 __all__ = [
     "Bucket", "Confidence", "Evidence", "Exact", "Floors", "Limits", "Policy", "Quantiles", "Refusals", "Suggestion", "Verdict",

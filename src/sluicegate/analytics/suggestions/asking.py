@@ -9,11 +9,12 @@ from sluicegate.algorithms import FixedWindow, LeakyBucket, SlidingWindow
 from sluicegate.analytics.home import Home
 from sluicegate.analytics.model import Span
 from sluicegate.analytics.suggestions.judging import judge
-from sluicegate.analytics.suggestions.model import Exact, Limits, Policy, Suggestion
+from sluicegate.analytics.suggestions.model import Exact, Limits, Policy
 from sluicegate.bounds import SUGGESTION_FLOORS_MAX
 from sluicegate.clock import US_PER_MS
-from sluicegate.errors import ConfigurationError
+from sluicegate.errors import InvalidRequest
 from sluicegate.rules.model import Mode, Quota, Rule, RuleSet
+from sluicegate.rules.proposals import Suggestion
 from sluicegate.rules.quota import QuotaError, parse_quota
 
 __all__ = ["Floors", "limits_of", "read_floors", "suggestions_of"]
@@ -25,25 +26,25 @@ _SHARED = frozenset({"endpoint", "method", "host", "path", "domain", "tier"})
 
 
 def read_floors(texts: Iterable[str]) -> dict[tuple[str, str], str]:
-    """``RULE[:TIER]=QUOTA`` each. Raises ConfigurationError for one that is not of that form, is there twice, and for too many."""
+    """``RULE[:TIER]=QUOTA`` each. Raises InvalidRequest for one that is not of that form, is there twice, and for too many."""
     found: dict[tuple[str, str], str] = {}
     for text in texts:
         name, equals, quota = text.partition("=")
         rule, _, tier = name.strip().partition(":")
         if not equals or not rule or not quota.strip():
-            raise ConfigurationError(
-                f"floor: {text!r:.200} is not RULE=QUOTA or RULE:TIER=QUOTA, as in api:free=60/minute"
+            raise InvalidRequest(
+                "floor", f"{text!r:.200} is not RULE=QUOTA or RULE:TIER=QUOTA, as in api:free=60/minute"
             )
         if (rule, tier) in found:
-            raise ConfigurationError(f"floor: {name.strip()!r:.200} is there twice")
+            raise InvalidRequest("floor", f"{name.strip()!r:.200} is there twice")
         found[rule, tier] = quota.strip()
         if len(found) > SUGGESTION_FLOORS_MAX:
-            raise ConfigurationError(f"floor: more than {SUGGESTION_FLOORS_MAX} are given")
+            raise InvalidRequest("floor", f"more than {SUGGESTION_FLOORS_MAX} are given")
     return found
 
 
 def limits_of(ruleset: RuleSet, floors: Floors | None = None) -> list[Limits]:
-    """Every rule that is on, tier by tier, in file order. Raises ConfigurationError for a floor of what does not exist, or that cannot be read."""
+    """Every rule that is on, tier by tier, in file order. Raises InvalidRequest for a floor of what does not exist, or that cannot be read."""
     floors = floors or {}
     made, used = [], set()
     for rule in ruleset.rules:
@@ -62,8 +63,8 @@ def limits_of(ruleset: RuleSet, floors: Floors | None = None) -> list[Limits]:
             made.append(_limits(rule, tier or "", quota, rest, floors.get(key)))
     unknown = [":".join(filter(None, key)) for key in floors if key not in used]
     if unknown:
-        raise ConfigurationError(
-            f"floor: there is no rule, or no tier of it with a quota of its own, {unknown[0]!r:.200}"
+        raise InvalidRequest(
+            "floor", f"there is no rule, or no tier of it with a quota of its own, {unknown[0]!r:.200}"
         )
     return made
 
@@ -99,9 +100,9 @@ def _minimum(rule: Rule, quota: Quota, text: str) -> Quota:
     try:
         minimum = parse_quota(text, algorithm=rule.algorithm, **given)  # type: ignore[arg-type]
     except QuotaError as error:
-        raise ConfigurationError(f"floor: {rule.name}: {error}") from None
+        raise InvalidRequest("floor", f"{rule.name}: {error}") from None
     if len(minimum.specs) != 1:
-        raise ConfigurationError(f"floor: {rule.name}: {text!r:.100} must be one limit, as in 60/minute")
+        raise InvalidRequest("floor", f"{rule.name}: {text!r:.100} must be one limit, as in 60/minute")
     return minimum
 
 
@@ -117,13 +118,13 @@ def suggestions_of(
 ) -> list[Suggestion]:
     """A proposal for every rule and tier, in file order, or for those of ``rule`` and ``tier``.
 
-    Raises ConfigurationError for a rule or a tier that has no quota, AnalyticsError where the home cannot be asked.
+    Raises InvalidRequest for a rule or a tier that has no quota, AnalyticsError where the home cannot be asked.
     """
     every = limits_of(ruleset, floors)
     wanted = [each for each in every if rule in (None, each.rule) and tier in (None, each.tier)]
     if not wanted:
         where = "" if tier is None else f" with a quota for the tier {tier!r:.100}"
-        raise ConfigurationError(f"there is no rule{'' if rule is None else f' {rule!r:.200}'}{where} that is on")
+        raise InvalidRequest("rule", f"there is no rule{'' if rule is None else f' {rule!r:.200}'}{where} that is on")
     counts = _exact(home, span, wanted)
     rows = {name: home.demand(span, rule=name) for name in {each.rule for each in wanted}}
     return [judge(each, rows[each.rule], policy, counts.get((each.rule, each.tier))) for each in wanted]

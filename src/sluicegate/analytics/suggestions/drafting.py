@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sluicegate.analytics.suggestions.model import Suggestion
+from sluicegate.rules.proposals import Suggestion
 
 __all__ = ["drafted"]
 

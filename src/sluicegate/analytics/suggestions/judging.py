@@ -8,22 +8,13 @@ from itertools import accumulate
 
 from sluicegate.algorithms import Ban
 from sluicegate.analytics.suggestions import words
-from sluicegate.analytics.suggestions.model import (
-    Evidence,
-    Exact,
-    Judged,
-    Limits,
-    Policy,
-    Quantiles,
-    Refusals,
-    Suggestion,
-    Verdict,
-)
+from sluicegate.analytics.suggestions.model import Exact, Judged, Limits, Policy
 from sluicegate.analytics.suggestions.numbers import choose
 from sluicegate.analytics.suggestions.series import Client, busiest, clients_of, quantile
 from sluicegate.analytics.suggestions.trying import refusals, share_between
 from sluicegate.clock import US_PER_S
 from sluicegate.events import Demand
+from sluicegate.rules.proposals import Evidence, Quantiles, Refusals, Suggestion, Verdict
 from sluicegate.rules.quota_format import format_quota
 
 __all__ = ["judge", "outliers"]
@@ -48,12 +39,12 @@ def judge(
         verdict: Verdict = "keep" if no_numbers else "not enough data"
         judged = Judged(limits.specs, ())
     else:
-        may_lower = span_s >= _needed_s(window_us, policy.lower_span_s)
-        judged = choose(limits, ordinary, policy, may_lower=may_lower, may_raise=True)
+        may_lower = span_s >= _needed_s(window_us, policy.lower_span_s) and (
+            limits.minimum is None or len(limits.specs) == 1
+        )
+        judged = choose(limits, ordinary, policy, may_lower=may_lower, may_raise=_is_refused_too_much(ordinary, policy))
         verdict = _verdict(limits, judged)
         evidence = _with_trial(evidence, limits, judged, ordinary)
-    if evidence.demand is None or left_out == len(mine):
-        left_out = 0
     cautions = words.cautions(limits, evidence, judged, policy, excluded_many=many, left_out=left_out, exact=exact)
     proposed = limits.text if judged.specs == limits.specs else format_quota(judged.specs)
     made = Suggestion(
@@ -70,6 +61,12 @@ def judge(
         missing=() if no_numbers else missing,
     )
     return words.told(made, _id(made), limits, judged, policy)
+
+
+def _is_refused_too_much(ordinary: Sequence[Client], policy: Policy) -> bool:
+    """Whether more clients were really refused than is wanted. What is laid out from sums and peaks alone raises nothing."""
+    refused = sum(client.weight for client in ordinary if client.refused)
+    return refused > (1 - policy.target_share) * sum(client.weight for client in ordinary)
 
 
 def outliers(clients: Sequence[Client], window_us: int, policy: Policy) -> tuple[list[Client], list[Client], bool]:

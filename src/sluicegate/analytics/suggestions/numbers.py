@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
@@ -9,9 +10,11 @@ from typing import Final
 
 from sluicegate.algorithms import Ban, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket
 from sluicegate.algorithms.spec import Spec
-from sluicegate.analytics.suggestions.model import Bucket, Judged, Limits, Policy
+from sluicegate.analytics.suggestions.model import Judged, Limits, Policy
 from sluicegate.analytics.suggestions.series import Client
 from sluicegate.analytics.suggestions.trying import capacity_for, smallest
+from sluicegate.bounds import CAPACITY_MAX, PERIOD_US_MAX, SLIDING_LOG_LIMIT_MAX
+from sluicegate.rules.proposals import Bucket
 from sluicegate.rules.quota_format import format_quota
 
 __all__ = ["choose", "is_burst", "round_down", "round_up"]
@@ -44,11 +47,27 @@ def is_burst(spec: Spec) -> bool:
 
 
 def scaled(spec: Spec, limit: int) -> Spec:
-    """The same with another main number: the limit of a window, the capacity of a bucket with its rate in proportion."""
+    """The same with another main number: the limit of a window, the capacity of a bucket with its rate in proportion.
+
+    Raises ValueError for a number that the algorithm does not take.
+    """
     if isinstance(spec, FixedWindow | SlidingWindow | SlidingLog):
         return replace(spec, limit=limit)
     assert isinstance(spec, TokenBucket | LeakyBucket)
+    if spec.capacity * spec.period_us == spec.tokens * spec.window_us and spec.window_us <= PERIOD_US_MAX:
+        return replace(spec, capacity=limit, tokens=limit, period_us=spec.window_us)
     return replace(spec, capacity=limit, tokens=spec.tokens * limit, period_us=spec.period_us * spec.capacity)
+
+
+def _within_reach(spec: Spec, most: int) -> int:
+    """The largest main number up to ``most`` that the algorithm takes."""
+    found = min(most, SLIDING_LOG_LIMIT_MAX if isinstance(spec, SlidingLog) else CAPACITY_MAX)
+    try:
+        scaled(spec, found)
+    except ValueError:
+        # A bucket whose rate is at the edge of what can be said.
+        found = spec.capacity
+    return max(spec.capacity, found)
 
 
 def choose(limits: Limits, clients: Sequence[Client], policy: Policy, *, may_lower: bool, may_raise: bool) -> Judged:
@@ -80,7 +99,7 @@ def _part(
         assert isinstance(spec, TokenBucket)
         return _bucket(spec, minimum, clients, policy, refused_max, may_lower=may_lower, may_raise=may_raise)
     now = spec.capacity
-    most, least = int(now * policy.step_max), ceil(now / policy.step_max)
+    most, least = _within_reach(spec, int(now * policy.step_max)), ceil(now / policy.step_max)
     floor = 1 if minimum is None else _least(spec, minimum)
     lowest = max(1, int(least / policy.headroom))
     needed = smallest(clients, lambda limit: scaled(spec, limit), lowest, most, refused_max)
@@ -124,7 +143,9 @@ def _bucket(
     now_needs = _capacity(clients, spec.tokens, spec.period_us, refused_max)
     wants_more = now_needs > spec.capacity
     curve = _curve(spec, clients, policy, refused_max)
-    floor_capacity, floor_rate = _floors(spec, minimum)
+    if not curve:
+        return Judged((spec,), (now_needs,))
+    floor_capacity, floor_rate = _floors(minimum)
     fits = [
         each for each in curve
         if each.capacity <= spec.capacity * policy.step_max
@@ -161,8 +182,10 @@ def _curve(spec: TokenBucket, clients: Sequence[Client], policy: Policy, refused
         tokens, period_us = spec.tokens * percent, spec.period_us * 100
         needed = _capacity(clients, tokens, period_us, refused_max)
         capacity = round_up(max(1, needed) * policy.headroom)
-        bucket = TokenBucket(capacity, tokens, period_us)
-        made.append(Bucket(bucket.tokens, bucket.period_us, capacity))
+        # Some numbers are beyond what a bucket takes, and no proposal.
+        with contextlib.suppress(ValueError):
+            bucket = TokenBucket(capacity, tokens, period_us)
+            made.append(Bucket(bucket.tokens, bucket.period_us, capacity))
     return tuple(made)
 
 
@@ -190,7 +213,7 @@ def _least(spec: Spec, minimum: Spec) -> int:
     return max(minimum.capacity, -(-rate[0] * spec.window_us // rate[1]))
 
 
-def _floors(_spec: TokenBucket, minimum: Spec | None) -> tuple[int, tuple[int, int]]:
+def _floors(minimum: Spec | None) -> tuple[int, tuple[int, int]]:
     if minimum is None or isinstance(minimum, Ban):
         return 1, (0, 1)
     return minimum.capacity, _rate(minimum)

@@ -1,7 +1,7 @@
 """From what nodes told of chosen clients to who asked for how much, and when.
 
 A row tells sums and peaks of a minute, not single requests. They are laid out as roughly as the peaks prove: the busiest second first, the
-rest of the busiest ten seconds after it, and all else evenly behind. What is laid out has the sums and the peaks that were told. Limits over spans between these are judged by it, not by the truth.
+rest of the busiest ten seconds after it, and all else evenly over the tens of seconds behind. What is laid out has the sums and the peaks that were told. Limits over spans between these are judged by it, not by the truth.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from sluicegate.events import Demand
 __all__ = ["Client", "arrivals_of", "busiest", "clients_of", "quantile"]
 
 _LONG_S = 10
-_SPREAD = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +71,35 @@ def _client(subject: str, told: list[Demand]) -> Client:
 
 
 def arrivals_of(row: Demand) -> list[tuple[int, int]]:
-    """One row laid out: times in microseconds and the tokens asked then; together the row's."""
+    """One row laid out: times in microseconds and the tokens asked then; together the row's.
+
+    Every ten seconds begin as the busiest do, so that no ten seconds across two of them hold more than those.
+    """
     tokens = max(row.tokens, row.asked)
     seconds = max(1, row.span_s)
     short = tokens if seconds == 1 else min(max(row.peak_1s, -(-tokens // seconds)), tokens)
     long = tokens if seconds <= _LONG_S else min(max(row.peak_10s, short, -(-tokens * _LONG_S // seconds)), tokens)
-    laid = [(0, short)]
-    laid += _spread(long - short, 1, min(_LONG_S, seconds), 3, short)
-    laid += _spread(tokens - long, _LONG_S, seconds, _SPREAD, short)
+    pattern = [(0, short), *_spread(long - short, min(_LONG_S, seconds), short)]
+    laid = list(pattern)
+    blocks = max(1, -(-(seconds - _LONG_S) // _LONG_S))
+    rest = tokens - long
+    for block in range(blocks if rest else 0):
+        left = (block + 1) * rest // blocks - block * rest // blocks
+        for second, most in pattern:
+            share = min(most, left)
+            laid.append((min((block + 1) * _LONG_S + second, seconds - 1), share))
+            left -= share
     return [(row.at_us + second * US_PER_S, share) for second, share in laid if share]
 
 
-def _spread(tokens: int, first: int, end: int, pieces: int, most: int) -> list[tuple[int, int]]:
-    """Tokens over the seconds from ``first`` on and before ``end``, in some pieces of at most ``most`` each if there are seconds enough."""
-    room = end - first
+def _spread(tokens: int, seconds: int, most: int) -> list[tuple[int, int]]:
+    """Tokens over the seconds after the first, in three pieces, or in more where one of them had more than ``most``."""
+    room = seconds - 1
     if tokens <= 0 or room <= 0:
         return []
-    count = min(room, max(pieces, -(-tokens // max(1, most))), tokens)
+    count = min(room, 3 if tokens <= 3 * most else room, tokens)
     return [
-        (first + place * room // count, (place + 1) * tokens // count - place * tokens // count)
-        for place in range(count)
+        (1 + place * room // count, (place + 1) * tokens // count - place * tokens // count) for place in range(count)
     ]
 
 

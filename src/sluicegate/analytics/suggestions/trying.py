@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from sluicegate.algorithms import LeakyBucket
 from sluicegate.algorithms.spec import Spec, State
-from sluicegate.analytics.suggestions.model import Refusals
 from sluicegate.analytics.suggestions.series import Client
+from sluicegate.rules.proposals import Refusals
 
 __all__ = ["capacity_for", "refusals", "refused_tokens", "share_between", "smallest"]
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from sluicegate.algorithms import Ban, FixedWindow
 from sluicegate.algorithms.spec import Spec
-from sluicegate.analytics.suggestions.model import Confidence, Evidence, Exact, Judged, Limits, Policy, Suggestion
+from sluicegate.analytics.suggestions.model import Exact, Judged, Limits, Policy
 from sluicegate.analytics.suggestions.numbers import is_burst
+from sluicegate.rules.proposals import Confidence, Evidence, Suggestion
 from sluicegate.rules.quota_format import format_quota, format_span
 
 __all__ = ["Confidence", "cautions", "missing", "percent", "span", "told"]
@@ -72,7 +73,7 @@ def cautions(
         said.append(f"Its minimum is {limits.minimum_text}: traffic alone would do with less.")
     if judged.capped:
         said.append(
-            f"More is needed than one step allows (times {policy.step_max:g}). Look again when this has been in service for a while."
+            f"One step goes no further than times {policy.step_max:g}, which leaves too little headroom, or none. Look again when this has been in service for a while."
         )
     said += _of_clients(evidence, policy, excluded_many=excluded_many)
     said += _of_rule(limits, judged)
@@ -94,6 +95,15 @@ def _of_clients(evidence: Evidence, policy: Policy, *, excluded_many: bool) -> l
     if evidence.refused_clients and evidence.half_of_refusals <= _FEW_REFUSERS and evidence.clients > 10:
         said.append(
             f"Half of all refusals are of {_clients(evidence.half_of_refusals)}, so refusals here tell of few, not of a limit that is too low for many."
+        )
+    if (
+        evidence.seen is not None
+        and evidence.now is not None
+        and evidence.now.clients > max(2 * evidence.seen.clients, 1 - policy.target_share)
+    ):
+        said.append(
+            f"{_few(evidence.seen.clients)} really refused by this rule, {percent(evidence.now.clients)} of the clients when replayed: another rule refused first, the "
+            "numbers were larger then, or requests came more evenly than the recorded peaks show. What was not refused raises no limit."
         )
     if evidence.seen is not None and evidence.seen.requests > 0.2:
         said.append(
@@ -171,7 +181,8 @@ def _why(made: Suggestion, limits: Limits, judged: Judged, policy: Policy) -> st
     assert evidence.now is not None
     assert evidence.proposed is not None
     target = percent(policy.target_share)
-    now = f"{made.current} refuses {percent(evidence.now.clients)} of the clients and {percent(evidence.now.requests)} of their requests"
+    which = "the other clients" if evidence.excluded else "the clients"
+    now = f"{made.current} refuses {percent(evidence.now.clients)} of {which} and {percent(evidence.now.requests)} of their requests"
     then = (
         f"{made.proposed} would refuse {percent(evidence.proposed.clients)} and {percent(evidence.proposed.requests)}"
     )
@@ -185,6 +196,11 @@ def _why(made: Suggestion, limits: Limits, judged: Judged, policy: Policy) -> st
 
 def _kept(made: Suggestion, policy: Policy) -> str:
     assert made.evidence.now is not None
+    if (
+        made.evidence.seen is not None
+        and made.evidence.now.clients > 1 - policy.target_share >= made.evidence.seen.clients
+    ):
+        return f"But {_few(made.evidence.seen.clients).lower()} really refused, so nothing is raised."
     if made.evidence.now.clients > 1 - policy.target_share:
         return (
             f"That is more than {percent(1 - policy.target_share)}, and no larger limit is within reach of a proposal."
@@ -215,6 +231,10 @@ def _needs(limits: Limits, judged: Judged, policy: Policy) -> str:
 
 def _per(spec: Spec) -> str:
     return format_span(spec.window_us)
+
+
+def _few(share: float) -> str:
+    return f"Only {percent(share)} of the clients were" if share else "No client was"
 
 
 def _clients(count: int | Sequence[object]) -> str:

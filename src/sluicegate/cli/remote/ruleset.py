@@ -30,7 +30,7 @@ from sluicegate.rules.model import RuleSet
 from sluicegate.rules.problems import RulesInvalid
 from sluicegate.rules.yaml_text import arranged, yaml_of
 
-__all__ = ["apply", "compare", "export", "say_outcome"]
+__all__ = ["apply", "compare", "export", "say_outcome", "say_tried"]
 
 _NOTHING = RuleSet(rules=(), identity=IdentityConfig())
 _POLL_S = 0.2
@@ -70,7 +70,7 @@ async def compare(
         if report is not None:
             click.echo("\n" + report.text())
         if tried is not None:
-            _say_tried(tried)
+            say_tried(tried)
 
     document: Any = msgspec.to_builtins(changes)
     if report is not None or tried is not None:
@@ -79,7 +79,7 @@ async def compare(
     return 1 if changes else 0
 
 
-def _say_tried(tried: dict[str, Any]) -> None:
+def say_tried(tried: dict[str, Any]) -> None:
     """What sampled traffic says, and how sure that is."""
     report, sampled = tried["report"], tried["sampled"]
     against = report["against"]

@@ -1,0 +1,1 @@
+"""What ``sluicegate suggest`` prints, and what it makes drafts of."""
