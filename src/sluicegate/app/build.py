@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from sluicegate.app.analytics.flusher import Flusher
+from sluicegate.app.analytics.start import recording
 from sluicegate.app.demo import DemoBackend
 from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.feed.start import Feed
@@ -118,6 +120,8 @@ class Application:
             for name, files in settings.tls.items()
         }
         self.metrics.tls = self.tls
+        self.flusher = self._flusher(worker)
+        self.metrics.flusher = self.flusher
         self.roles: list[Role] = []
         self.demo = DemoBackend() if settings.demo else None
         self.gateway: Gateway | None = None
@@ -158,6 +162,13 @@ class Application:
             store=self.settings.store,
             worker=worker,
             first=rules is not None,
+        )
+
+    def _flusher(self, worker: int | None) -> Flusher | None:
+        """What tells of decisions; raises ConfigurationError for settings of it that cannot be used."""
+        settings = self.settings
+        return recording(
+            self.limiter, settings.analytics, settings.data, self.clock, node=settings.node_name, worker=worker
         )
 
     def _add(self, role: Role, place: int | None = None) -> None:
@@ -230,11 +241,14 @@ class Application:
         self.limiter.apply(ruleset)
 
     async def close(self) -> None:
-        """Release upstream connections and the store."""
+        """Release upstream connections and the store; tell what was not told yet of decisions."""
         if self.gateway is not None:
             await self.gateway.close()
         if self.feed is not None:
             await self.feed.close()
+        if self.flusher is not None:
+            # Every request has its answer by now.
+            await asyncio.to_thread(self.flusher.stop)
         await self.limiter.aclose()
 
 

@@ -15,6 +15,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sluicegate.app.analytics.flusher import Flusher
+from sluicegate.app.analytics.metrics import analytics_metrics
 from sluicegate.app.client_metrics import client_metrics
 from sluicegate.app.feed.metrics import feed_metrics
 from sluicegate.app.feed.node import FeedNode
@@ -44,6 +46,7 @@ class Metrics(Collector):
         self.gateway: Gateway | None = None
         self.grpc: GrpcDoor | None = None
         self.tls: Mapping[str, ListenerTls] = {}
+        self.flusher: Flusher | None = None
         self._rules = rules
         self._feed = feed
         self._limiter = limiter
@@ -73,6 +76,8 @@ class Metrics(Collector):
             yield from _gateway(self.gateway)
         if self.grpc is not None:
             yield from _grpc(self.grpc)
+        if self.flusher is not None:
+            yield from analytics_metrics(self.flusher)
         if self.tls:
             yield from tls_metrics(self.tls)
 

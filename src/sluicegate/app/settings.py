@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sluicegate.app.analytics.settings import AnalyticsSettings
 from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.regions import RegionSettings
@@ -50,6 +51,7 @@ class Settings:
     speaks HTTP/2 there, see ``GrpcDoor``.
     ``control``: a rules service to start beside the nodes, from which they have their rules; None: none. ``control_by_default``: nobody named its
     address, so that it is left out where somebody else listens there. ``node_name``: what the nodes are called there.
+    ``analytics``: what is told of decisions, and to whom.
     ``tls``: certificates of those listeners that speak TLS, by name.
     ``authz_nginx_deny_status``: the status with which ``/authz/nginx`` refuses.
     ``retry_jitter_s``: refused clients are told to come back up to this many whole seconds later than they may.
@@ -73,6 +75,7 @@ class Settings:
     control: ControlSettings | None = None
     control_by_default: bool = False
     node_name: str = ""
+    analytics: AnalyticsSettings = field(default_factory=lambda: AnalyticsSettings(mode="off"))
     tls: Mapping[str, TlsFiles] = field(default_factory=dict)
     upstreams: tuple[str, ...] = ()
     headers: str = "x-ratelimit"

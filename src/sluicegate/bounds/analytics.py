@@ -7,8 +7,6 @@ from typing import Final
 __all__ = [
     "ADMISSIONS_KEPT_MAX",
     "ADMISSIONS_KEPT_S",
-    "CELL_OFFENDERS",
-    "CELL_OFFENDERS_MAX",
     "DECISIONS_KEPT_MAX",
     "DECISIONS_KEPT_S",
     "DEMAND_KEPT_MAX",
@@ -19,8 +17,14 @@ __all__ = [
     "EMBEDDED_HOME_BYTES",
     "EMBEDDED_HOME_BYTES_MIN",
     "EMBEDDED_HOME_PRUNE_STEPS",
+    "FLUSH_IDLE_S",
+    "FLUSH_QUEUE_BYTES_MAX",
+    "FLUSH_QUEUE_MAX",
+    "FLUSH_STOP_S",
     "HOURS_KEPT_S",
+    "HOUR_OFFENDERS",
     "MINUTES_KEPT_S",
+    "MINUTE_OFFENDERS",
     "SECONDS_KEPT_S",
     "TRAFFIC_BATCHES_MAX",
     "TRAFFIC_ROWS_MAX",
@@ -44,9 +48,10 @@ DECISIONS_KEPT_MAX: Final = 200_000
 DEMAND_KEPT_MAX: Final = 500_000
 ADMISSIONS_KEPT_MAX: Final = 200_000
 
-# Clients kept of one rule in one cell after it was cut, and how many it may have before. The counts of those cut off are told as an error.
-CELL_OFFENDERS: Final = 200
-CELL_OFFENDERS_MAX: Final = 400
+# Clients kept of one rule and kind in a cell of a minute and of an hour when it is cut, which is when it has twice as many. The counts of those cut off are
+# told as an error. Ten rules fill 100 MB in two days of minutes and as much in a month of hours, at most.
+MINUTE_OFFENDERS: Final = 50
+HOUR_OFFENDERS: Final = 100
 
 # Bytes of the embedded home's file, its log left out: a machine that only limits has that to spare. The oldest detail goes first.
 EMBEDDED_HOME_BYTES: Final = 536_870_912
@@ -65,3 +70,13 @@ DEMAND_ROWS_MAX: Final = 500_000
 
 # Batches in one call of a node to the rules service: it sends each second, and catches up after a minute away.
 TRAFFIC_BATCHES_MAX: Final = 100
+
+# Batches, and their bytes, that wait in a process for who keeps them: ten minutes of seconds. The oldest are dropped and counted.
+FLUSH_QUEUE_MAX: Final = 600
+FLUSH_QUEUE_BYTES_MAX: Final = 33_554_432
+
+# Seconds between two batches of a process that decides nothing: that it lives is known so, and an idle machine writes little.
+FLUSH_IDLE_S: Final = 10
+
+# Seconds at the end for what is not kept yet. A supervisor ends a worker that takes much longer.
+FLUSH_STOP_S: Final = 5

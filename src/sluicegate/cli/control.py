@@ -68,6 +68,12 @@ def _serving_options(function: Function) -> Function:
             help="Network in which nodes are asked, besides where their reports come from; may be repeated.",
         ),
         option("store", metavar="URL", help="Store that the nodes share, to read and change counters in it."),
+        option(
+            "clickhouse",
+            metavar="URL",
+            help="ClickHouse in which traffic is looked up: clickhouse://USER@HOST:PORT/DATABASE.  [default: DATA/analytics.db]",
+        ),
+        flag("no-analytics", help="Keep and tell nothing about traffic."),
         option("push", metavar="URL", help="Redis on which nodes are told of changes; PostgreSQL needs none."),
         flag("allow-plaintext", help="Listen off loopback without TLS: something in front of it speaks TLS."),
         *general_tls_options(),
@@ -109,6 +115,8 @@ def control(ctx: click.Context, /, **values: Any) -> int | None:
         drain_delay_s=values["drain_delay"],
         drain_timeout_s=values["drain_timeout"],
         log_format=values["log_format"],
+        analytics=not values["no_analytics"],
+        clickhouse=values["clickhouse"] or None,
     )
     try:
         from sluicegate.app.control.run import run_control

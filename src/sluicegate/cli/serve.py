@@ -19,6 +19,7 @@ from sluicegate.cli.near import near_of, near_options
 from sluicegate.cli.options import AddressType, DurationType, ListenerType, all_of, config_option, flag, option
 from sluicegate.cli.regions import region_options, regions_of
 from sluicegate.cli.tls import general_tls_options, listener_tls_option, tls_of
+from sluicegate.cli.traffic_options import analytics_of, analytics_options
 from sluicegate.doors.gateway.settings import Settings as Proxying
 from sluicegate.doors.grpc.door import ENGINES, is_installed
 from sluicegate.doors.grpc.settings import GrpcSettings
@@ -158,6 +159,7 @@ def _common_options() -> Callable[[Function], Function]:
         *near_options(),
         *region_options(),
         *feed_options(),
+        *analytics_options(),
     )
 
 
@@ -215,6 +217,11 @@ def _grpc_options() -> Callable[[Function], Function]:
     metavar="TOKEN",
     help="Becomes a token of an admin of the rules service. Without it one is made where there is none, and printed once.",
 )
+@option(
+    "clickhouse",
+    metavar="URL",
+    help="ClickHouse in which the rules service looks traffic up: clickhouse://USER@HOST:PORT/DATABASE.  [default: DATA/analytics.db]",
+)
 @flag("allow-plaintext", help="--control off loopback without TLS: something in front of it speaks TLS.")
 @option(
     "upstream",
@@ -261,6 +268,8 @@ def _control(address: Address, values: dict[str, Any]) -> ControlSettings:
         drain_delay_s=values["drain_delay"],
         drain_timeout_s=values["drain_timeout"],
         log_format=values["log_format"],
+        analytics=values["analytics"] != "off",
+        clickhouse=values["clickhouse"] or None,
     )
 
 
@@ -345,5 +354,6 @@ def _settings(
         control=None if control is None else _control(control, values),
         control_by_default=control is not None and "control" not in asked,
         node_name=values["node_name"],
+        analytics=analytics_of(values),
         unused_keys=_unused_keys(),
     )

@@ -19,13 +19,14 @@ from typing import Final
 
 from sluicegate.analytics.embedded.cells import LARGEST, Piece, halves, whole
 from sluicegate.analytics.model import HOUR_S, MINUTE_S, Kind, OffenderRow, Offenders
-from sluicegate.bounds import CELL_OFFENDERS, CELL_OFFENDERS_MAX
+from sluicegate.bounds import HOUR_OFFENDERS, MINUTE_OFFENDERS
 from sluicegate.clock import US_PER_S
 from sluicegate.events import Batch, SubjectTotal
 
 __all__ = ["CELLS_S", "ask", "keep"]
 
 CELLS_S: Final = (MINUTE_S, HOUR_S)
+_LEFT: Final = {MINUTE_S: MINUTE_OFFENDERS, HOUR_S: HOUR_OFFENDERS}
 
 _TOTAL: Final = f"""INSERT INTO offender_totals VALUES (?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT DO UPDATE SET
     total = min(total, {LARGEST} - excluded.total) + excluded.total,
@@ -70,11 +71,12 @@ _OF_CELL: Final = "FROM offenders WHERE cell_s = ? AND at_s = ? AND kind = ? AND
 
 
 def _cut(connection: sqlite3.Connection, cell: tuple[int, int, str, str]) -> None:
-    """Where a cell has too many clients, leave those with the most."""
-    if connection.execute(f"SELECT count(*) {_OF_CELL}", cell).fetchone()[0] <= CELL_OFFENDERS_MAX:
+    """Where a cell has twice as many clients as are kept, leave those with the most."""
+    left = _LEFT[cell[0]]
+    if connection.execute(f"SELECT count(*) {_OF_CELL}", cell).fetchone()[0] <= 2 * left:
         return
     gone = connection.execute(
-        f"SELECT subject, times {_OF_CELL} ORDER BY times DESC, subject LIMIT -1 OFFSET ?", (*cell, CELL_OFFENDERS)
+        f"SELECT subject, times {_OF_CELL} ORDER BY times DESC, subject LIMIT -1 OFFSET ?", (*cell, left)
     ).fetchall()
     connection.executemany(
         "DELETE FROM offenders WHERE cell_s = ? AND at_s = ? AND kind = ? AND rule = ? AND subject = ?",

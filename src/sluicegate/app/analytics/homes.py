@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
 from sluicegate.analytics.embedded import EmbeddedHome, Retention
 from sluicegate.analytics.home import Home
+from sluicegate.errors import MissingExtra
 
 __all__ = ["HOME_FILE", "open_home"]
 
@@ -21,6 +23,8 @@ def open_home(data: Path, clickhouse: str | None = None, retention: Retention | 
     """
     if clickhouse is None:
         return EmbeddedHome(data / HOME_FILE, retention)
-    from sluicegate.analytics.clickhouse import open_clickhouse
-
-    return open_clickhouse(clickhouse)
+    try:
+        from sluicegate.analytics.clickhouse import ClickHouseHome, ClickHouseSettings
+    except ModuleNotFoundError as error:
+        raise MissingExtra("clickhouse", "a home in ClickHouse") from error
+    return ClickHouseHome(ClickHouseSettings.from_url(clickhouse, os.environ.get("SLUICEGATE_CLICKHOUSE_PASSWORD")))
