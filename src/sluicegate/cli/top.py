@@ -60,7 +60,8 @@ def top(**values: Any) -> int:
     """
     context = click.get_current_context()
     data: Path = values["data"]
-    is_live = sys.stdout.isatty() and sys.stdin.isatty() and not (values.pop("once") or values["json"])
+    is_once = values.pop("once") or values["json"]
+    is_live = not is_once and sys.stdout.isatty() and sys.stdin.isatty()
     asked = {name: values.pop(name) for name in ("window", "rule", "kind", "find", "limit", "at", "since", "until")}
     every_s = max(values.pop("every"), _EVERY_S_MIN)
     _check(context, asked)
