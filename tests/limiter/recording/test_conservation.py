@@ -123,7 +123,7 @@ STEP = st.one_of(
 
 async def run(site: Site, history: list[Any]) -> None:
     limiter = site.limiter
-    for word, *given in history:
+    for word, *arguments in history:
         if word == "fail":
             site.store.down = True
         elif word == "heal":
@@ -138,21 +138,21 @@ async def run(site: Site, history: list[Any]) -> None:
         elif word == "wait":
             site.clock.advance(7 * US_PER_S)
         elif word == "counters":
-            charges = [(PLAIN, f"c{number}", given[1]) for number in range(given[0])]
+            charges = [(PLAIN, f"c{number}", arguments[1]) for number in range(arguments[0])]
             for decision in await limiter.acheck_counters_many(charges):
-                site.decided(decision, given[1])
+                site.decided(decision, arguments[1])
         elif word in ("check_many", "acheck_many"):
-            decisions = await limiter.acheck_many(given[0])
-            for decision, (_, cost) in zip(decisions, given[0], strict=True):
+            decisions = await limiter.acheck_many(arguments[0])
+            for decision, (_, cost) in zip(decisions, arguments[0], strict=True):
                 site.decided(decision, cost)
         elif word == "submit":
             answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-            limiter.submit(given[0], answer.set_result, given[1])
-            site.decided(await answer, given[1])
+            limiter.submit(arguments[0], answer.set_result, arguments[1])
+            site.decided(await answer, arguments[1])
         elif word == "peek":
-            await limiter.apeek(*given)
+            await limiter.apeek(*arguments)
         else:
-            site.decided(await limiter.acheck(*given, receipt=word == "receipt"), given[1])
+            site.decided(await limiter.acheck(*arguments, receipt=word == "receipt"), arguments[1])
 
 
 @settings(max_examples=60, deadline=None)
