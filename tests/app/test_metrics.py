@@ -118,7 +118,8 @@ async def test_documented_and_exported_are_the_same(
         for family in text_string_to_metric_families(text.decode()):
             for sample in family.samples:
                 if sample.name.startswith("sluicegate_"):
-                    assert set(sample.labels) == rows[sample.name], sample.name
+                    name = family.name if family.type == "histogram" else sample.name
+                    assert set(sample.labels) - {"le"} == rows[name], sample.name
     assert families == set(rows)
     assert set(re.findall(r"sluicegate_\w+", page)) == set(rows)
 
@@ -205,3 +206,25 @@ async def test_lists_subjects_and_penalties_are_counted(application: Application
     assert value(application, "sluicegate_penalties_total") == 0
     text = application.metrics.exposition()[1]
     assert not [name for name in (b"zaphod", b"trillian", b"marvin", b"203.0.113") if name in text]
+
+
+async def test_durations_are_histograms_of_a_sample(application: Application) -> None:
+    """One check in sixteen is measured, the first included; buckets are cumulative, below a millisecond too, and the last has all."""
+    door = application.metrics.doors["api"]
+    handler = door.routes["/v1/check"].handlers["POST"]
+    for _ in range(17):
+        assert handler(b'{"facts": {"ip": "203.0.113.9"}}')[0] == 200
+    found = [
+        (float(labels["le"]), number)
+        for name, labels, number in samples(application)
+        if name == "sluicegate_decision_duration_seconds_bucket" and labels["listener"] == "api"
+    ]
+    assert found[-1] == (float("inf"), 2)
+    assert [end for end, _ in found][:5] == [0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5]
+    assert [number for _, number in found] == sorted(number for _, number in found)
+    assert value(application, "sluicegate_decision_duration_seconds_count", listener="api") == 2
+
+
+async def test_the_clock_is_told(application: Application) -> None:
+    """The wall clock is that of the process, in seconds."""
+    assert value(application, "sluicegate_clock_timestamp_seconds") == application.clock.now_us() / 1_000_000

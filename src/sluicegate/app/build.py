@@ -111,7 +111,7 @@ class Application:
         node = None if self.feed is None else self.feed.node
         source = "" if rules is None else str(rules.path)
         self.status = Status(self.rules_state, source, self.store_watch, clock, node)
-        self.metrics = Metrics(self.rules_state, limiter, self.status, node)
+        self.metrics = Metrics(self.rules_state, limiter, self.status, self.store_watch.latency, node)
         if fleet is not None:
             self.status.worker = fleet.worker
         self.key_sets = KeySets(lambda: limiter.resolver, clock, fetch)

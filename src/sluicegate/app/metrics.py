@@ -12,7 +12,13 @@ from importlib.metadata import version
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from sluicegate.app.analytics.flusher import Flusher
@@ -26,6 +32,7 @@ from sluicegate.app.store_metrics import store_metrics
 from sluicegate.app.tls import ListenerTls
 from sluicegate.app.tls_metrics import tls_metrics
 from sluicegate.clock import US_PER_S
+from sluicegate.doors.durations import Durations
 from sluicegate.doors.gateway import Gateway
 from sluicegate.doors.grpc.calls import CODES
 from sluicegate.doors.grpc.door import GrpcDoor
@@ -41,7 +48,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Metrics(Collector):
     """Reads everything there is. ``doors``, ``gateway``, ``grpc`` and ``tls`` are filled in as they are composed."""
 
-    def __init__(self, rules: RulesState, limiter: Limiter, status: Status, feed: FeedNode | None = None) -> None:
+    def __init__(
+        self, rules: RulesState, limiter: Limiter, status: Status, latency: Durations, feed: FeedNode | None = None
+    ) -> None:
         self.doors: dict[str, HttpDoor] = {}
         self.gateway: Gateway | None = None
         self.grpc: GrpcDoor | None = None
@@ -51,6 +60,7 @@ class Metrics(Collector):
         self._feed = feed
         self._limiter = limiter
         self._status = status
+        self._latency = latency
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -69,9 +79,14 @@ class Metrics(Collector):
         yield from client_metrics(self._limiter)
         yield from store_metrics(self._limiter)
         yield from near_metrics(self._limiter)
+        text = "How long the store took to answer the heartbeat of each second"
+        yield _histogram("store_latency_seconds", text, {(): self._latency})
         yield from self._identity()
         if self.doors:
             yield from _http(self.doors)
+            text = "How long checks over HTTP took, of a sample of them"
+            measured = {(name,): door.durations for name, door in self.doors.items()}
+            yield _histogram("decision_duration_seconds", text, measured, "listener")
         if self.gateway is not None:
             yield from _gateway(self.gateway)
         if self.grpc is not None:
@@ -85,6 +100,8 @@ class Metrics(Collector):
         build = {"version": version("sluicegate"), "python": platform.python_version()}
         yield InfoMetricFamily("sluicegate_build", "The program that runs", value=build)
         yield _gauge("ready", "1 while new requests are welcome, as in /readyz", int(self._status.ready()[0]))
+        text = "What the wall clock of the process says"
+        yield _gauge("clock_timestamp_seconds", text, self._latency.clock.now_us() / US_PER_S)
         yield _gauge("uptime_seconds", "Time since the process was composed", self._status.uptime_s)
 
     def _rule_file(self) -> Iterator[Metric]:
@@ -235,6 +252,14 @@ def _counter(name: str, text: str, value: float, **labels: str) -> Metric:
 def _gauge(name: str, text: str, value: float, **labels: str) -> Metric:
     family = GaugeMetricFamily(f"sluicegate_{name}", text, labels=list(labels))
     family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _histogram(name: str, text: str, values: Mapping[Any, Durations], *labels: str) -> Metric:
+    family = HistogramMetricFamily(f"sluicegate_{name}", text, labels=list(labels))
+    for key, durations in values.items():
+        buckets, sum_s = durations.buckets()
+        family.add_metric(list(key), buckets, sum_s)
     return family
 
 

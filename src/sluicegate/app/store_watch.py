@@ -16,6 +16,7 @@ from typing import Any, Final
 from sluicegate.app import logs
 from sluicegate.app.region_watch import RegionWatch
 from sluicegate.clock import US_PER_S, Clock
+from sluicegate.doors.durations import Durations
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.stores.base import FleetStore, ServerHealth
 from sluicegate.stores.regional.store import RegionalStore
@@ -41,6 +42,8 @@ class StoreWatch:
         self._fleet = limiter.store if isinstance(limiter.store, FleetStore) else None
         self._regions = RegionWatch(limiter.store.status) if isinstance(limiter.store, RegionalStore) else None
         self._clock = clock
+        self.latency = Durations(clock)
+        """Of the heartbeat that the store is told each second, to its answer or the end of its deadline."""
         self._down: dict[str, ServerHealth] = {}
         self._failing = False
         """The last look found that calls fail although no server is down."""
@@ -64,7 +67,9 @@ class StoreWatch:
         """Beat and look, for as long as the process serves; where calls fail, or a server says they would, also whether the store decides."""
         while self._fleet is not None:
             try:
+                began_us = self._clock.monotonic_us()
                 await self._fleet.abeat()
+                self.latency.add(began_us)
                 # A store with a long deadline must not keep the next beat waiting.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):

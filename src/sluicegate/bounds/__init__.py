@@ -30,3 +30,4 @@ from sluicegate.bounds.rules import *  # noqa: F403
 from sluicegate.bounds.servers import *  # noqa: F403
 from sluicegate.bounds.simulation import *  # noqa: F403
 from sluicegate.bounds.suggestions import *  # noqa: F403
+from sluicegate.bounds.telemetry import *  # noqa: F403

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
+from sluicegate.doors.durations import Durations, sampled, sampled_later
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.http.api import DecisionApi
 from sluicegate.doors.http.peers import Peers
 from sluicegate.doors.http.protocol import HttpProtocol
 from sluicegate.doors.http.settings import HttpSettings
-from sluicegate.doors.http.site import Site
+from sluicegate.doors.http.site import Route, Site
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.refusals import Refusals
 from sluicegate.limiter.limiter import Limiter
@@ -65,7 +67,21 @@ class HttpDoor:
             for path, route in api.routes().items()
             if not (health_only and route.guarded) and (paths is None or path in paths)
         }
+        self.durations = Durations(clock)
+        """Of a sample of the requests to ``/v1/check``, from their last byte to their answer."""
+        check = routes.get("/v1/check")
+        if check is not None:
+            routes[check.path] = replace(
+                check,
+                handlers={method: sampled(each, self.durations) for method, each in check.handlers.items()},
+                later={method: sampled_later(each, self.durations) for method, each in check.later.items()},
+            )
         self._site = Site(routes, self.settings, clock, self.stats)
+
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        """What is served, by path."""
+        return self._site.routes
 
     @property
     def connections(self) -> Connections:
