@@ -29,9 +29,26 @@ import chdb
 
 # Parameters of the transport, not of the engine.
 TRANSPORT = frozenset(
-    "query database query_id session_id session_timeout session_check quota_key compress decompress wait_end_of_query role "
-    "client_protocol_version send_progress_in_http_headers http_headers_progress_interval_ms enable_http_compression "
-    "buffer_size user password".split()
+    [
+        "query",
+        "database",
+        "query_id",
+        "session_id",
+        "session_timeout",
+        "session_check",
+        "quota_key",
+        "compress",
+        "decompress",
+        "wait_end_of_query",
+        "role",
+        "client_protocol_version",
+        "send_progress_in_http_headers",
+        "http_headers_progress_interval_ms",
+        "enable_http_compression",
+        "buffer_size",
+        "user",
+        "password",
+    ]
 )
 INSERT = re.compile(rb"\s*(INSERT\s+INTO\s+.*?)\s+FORMAT\s+(\w+)[ \t]*(?:\r?\n|$)", re.IGNORECASE | re.DOTALL)
 FORMAT = re.compile(r"\sFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
@@ -103,7 +120,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         if self.headers.get("Content-Type", "").startswith("multipart/form-data"):
             head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
-            for part in BytesParser().parsebytes(head + body).get_payload():
+            parts: Any = BytesParser().parsebytes(head + body).get_payload()
+            for part in parts:
                 name = part.get_param("name", header="content-disposition")
                 params[str(name)] = part.get_payload(decode=True).decode()
             body = b""

@@ -180,11 +180,14 @@ def migrated_clickhouse(shared_clickhouse: ClickHouse) -> ClickHouseSettings:
 
 @pytest.fixture(scope="session")
 def engine_fed_clickhouse(shared_clickhouse: ClickHouse) -> ClickHouseSettings:
-    """The same with the tables behind the Kafka engine."""
+    """The same with the tables behind the Kafka engine. Views are refreshed when a test says so only: tests empty the tables."""
     settings = ClickHouseSettings.from_url(shared_clickhouse.url("engine_fed"))
     migrate(settings)
     connection = Connection(settings)
-    for statement in (*kafka_statements(KafkaEngine(brokers="127.0.0.1:9", topic="t"), "Null"), *refresh_statements()):
+    for statement in (
+        *kafka_statements(KafkaEngine(brokers="127.0.0.1:9", topic="t"), "Null"),
+        *refresh_statements("1 YEAR"),
+    ):
         connection.run(statement)
     connection.close()
     return settings

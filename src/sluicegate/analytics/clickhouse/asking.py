@@ -214,10 +214,8 @@ def dropped(connection: Connection, span: Span) -> Dropped:
 def nodes(connection: Connection, span: Span) -> list[str]:
     """Sorted."""
     condition, values = _told_in(connection, span)
-    return [
-        name
-        for (name,) in connection.rows(f"SELECT DISTINCT node FROM batches WHERE {condition} ORDER BY node", values)
-    ]  # noqa: S608
+    text = f"SELECT DISTINCT node FROM batches WHERE {condition} ORDER BY node"  # noqa: S608
+    return [name for (name,) in connection.rows(text, values)]
 
 
 def _told_in(connection: Connection, span: Span) -> tuple[str, dict[str, Any]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from sluicegate.analytics.clickhouse import asking
 from sluicegate.analytics.clickhouse.connection import Connection
 from sluicegate.analytics.clickhouse.migrate import SCHEMA, check_schema
 from sluicegate.analytics.clickhouse.retention import kept_since_us
-from sluicegate.analytics.clickhouse.rollup import roll_up
+from sluicegate.analytics.clickhouse.rollup import TABLES, roll_up
 from sluicegate.analytics.clickhouse.settings import ClickHouseSettings
 from sluicegate.analytics.model import (
     ANYTHING,
@@ -27,6 +28,14 @@ from sluicegate.clock import US_PER_S
 from sluicegate.events import Batch, Demand, Dropped, encode
 
 __all__ = ["ClickHouseHome"]
+
+_MADE_OF: Final = {
+    "requests": ("requests",),
+    "rules": ("rules",),
+    "offenders": ("subjects",),
+    "offender_totals": ("totals",),
+}
+"""The tables of cells, and the fields of a batch that each is made of."""
 
 
 class ClickHouseHome:
@@ -47,19 +56,17 @@ class ClickHouseHome:
         connection = self._ready()
         for some, bodies in _blocks(batches):
             connection.insert("landing", ("body",), [(body,) for body in bodies])
-            roll_up(connection, {batch.at_us // US_PER_S for batch in some})
+            for table, parts in _MADE_OF.items():
+                told = {batch.at_us // US_PER_S for batch in some if any(getattr(batch, part) for part in parts)}
+                roll_up(connection, TABLES[table], told)
 
     def roll_up(self, span: Span) -> None:
         """Make minutes and hours of a span anew from the seconds that are kept: after tables were filled by other ways than ``ingest``."""
         connection = self._ready()
-        seconds: set[int] = set()
-        for table in ("requests", "rules", "offenders", "offender_totals"):
-            rows = connection.rows(
-                f"SELECT DISTINCT intDiv(at_s, 60) * 60 FROM {table}_seconds WHERE at_s >= {{since:Int64}} AND at_s < {{until:Int64}}",  # noqa: S608
-                {"since": span.since_us // US_PER_S, "until": -(-span.until_us // US_PER_S)},
-            )
-            seconds.update(second for (second,) in rows)
-        roll_up(connection, seconds)
+        values = {"since": span.since_us // US_PER_S, "until": -(-span.until_us // US_PER_S)}
+        for name, table in TABLES.items():
+            text = f"SELECT DISTINCT at_s FROM {name}_seconds WHERE at_s >= {{since:Int64}} AND at_s < {{until:Int64}}"  # noqa: S608
+            roll_up(connection, table, (second for (second,) in connection.rows(text, values)))
 
     def requests(
         self, span: Span, *, step_s: int | None = None, by: Sequence[str] = (), where: Where = ANYTHING
@@ -110,7 +117,7 @@ class ClickHouseHome:
         connection = self._ready()
         rows, first_us, last_us = connection.rows("SELECT count(), min(at_us), max(at_us) FROM batches")[0]
         unique = "uniqExact" if rows <= CLICKHOUSE_UNIQUE_EXACT else "uniq"
-        batches = connection.rows(f"SELECT {unique}(batch) FROM batches")[0][0]
+        batches = connection.rows(f"SELECT {unique}(batch) FROM batches")[0][0]  # noqa: S608
         size = connection.rows(
             "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND database = {database:String}",
             {"database": self.settings.database},

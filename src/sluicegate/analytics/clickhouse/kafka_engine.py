@@ -70,17 +70,21 @@ def kafka_statements(engine: KafkaEngine, table_engine: str | None = None) -> li
         if table_engine is None
         else "body String, _topic String, _partition Int64, _offset Int64, _error String"
     )
+    to_landing = f"SELECT body FROM kafka_batches WHERE _error = '' AND {_VALID}"  # noqa: S608
+    to_dead_letters = (
+        "SELECT _topic AS topic, toInt64(_partition) AS partition, toInt64(_offset) AS offset, "  # noqa: S608
+        "if(_error = '', 'is no batch of schema version 1', _error) AS error, body AS raw "
+        f"FROM kafka_batches WHERE _error != '' OR NOT ({_VALID})"
+    )
     return [
         f"CREATE TABLE IF NOT EXISTS kafka_batches ({columns}) ENGINE = {table_engine or kafka}",
-        f"CREATE MATERIALIZED VIEW IF NOT EXISTS kafka_to_landing TO landing AS SELECT body FROM kafka_batches WHERE _error = '' AND {_VALID}",
-        "CREATE MATERIALIZED VIEW IF NOT EXISTS kafka_to_dead_letters TO dead_letters AS SELECT _topic AS topic, toInt64(_partition) AS partition, "
-        "toInt64(_offset) AS offset, if(_error = '', 'is no batch of schema version 1', _error) AS error, body AS raw "
-        f"FROM kafka_batches WHERE _error != '' OR NOT ({_VALID})",
+        f"CREATE MATERIALIZED VIEW IF NOT EXISTS kafka_to_landing TO landing AS {to_landing}",
+        f"CREATE MATERIALIZED VIEW IF NOT EXISTS kafka_to_dead_letters TO dead_letters AS {to_dead_letters}",
     ]
 
 
-def refresh_statements() -> list[str]:
-    """Views that the server refreshes: minutes and hours of what came lately."""
+def refresh_statements(every: str = f"{REFRESH_S} SECOND") -> list[str]:
+    """Views that the server refreshes so often: minutes and hours of what came lately."""
     made = []
     for cell_s, suffix, shorter in ((MINUTE_S, "minutes", "seconds"), (HOUR_S, "hours", "minutes")):
         for table in TABLES.values():
@@ -88,7 +92,7 @@ def refresh_statements() -> list[str]:
             recent = f"SELECT {cell} FROM {table.name}_{shorter} WHERE landed > now('UTC') - INTERVAL {RECENT_S} SECOND"  # noqa: S608
             select = roll_up_select(table, cell_s, f"{cell} IN ({recent})")
             made.append(
-                f"CREATE MATERIALIZED VIEW IF NOT EXISTS {table.name}_{suffix}_refresh REFRESH EVERY {REFRESH_S} SECOND APPEND "
+                f"CREATE MATERIALIZED VIEW IF NOT EXISTS {table.name}_{suffix}_refresh REFRESH EVERY {every} APPEND "
                 f"TO {table.name}_{suffix} AS {select}"
             )
     return made

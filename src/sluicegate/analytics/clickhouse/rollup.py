@@ -66,8 +66,8 @@ def roll_up_select(table: CellTable, cell_s: int, condition: str) -> str:
     )
 
 
-def roll_up(connection: Connection, seconds: Iterable[int]) -> None:
-    """Make the minutes and hours that these seconds lie in, of what is kept of them."""
+def roll_up(connection: Connection, table: CellTable, seconds: Iterable[int]) -> None:
+    """Make the minutes and hours of a table that these seconds lie in, of what is kept of them."""
     wanted = set(seconds)
     for cell_s in (MINUTE_S, HOUR_S):
         cells = sorted({second // cell_s * cell_s for second in wanted})
@@ -75,7 +75,6 @@ def roll_up(connection: Connection, seconds: Iterable[int]) -> None:
             some = cells[start : start + CLICKHOUSE_INSERT_BATCHES]
             values = {"since": some[0], "until": some[-1] + cell_s, "cells": some}
             condition = f"at_s >= {{since:Int64}} AND at_s < {{until:Int64}} AND intDiv(at_s, {cell_s}) * {cell_s} IN {{cells:Array(Int64)}}"
-            for table in TABLES.values():
-                columns = ", ".join(("at_s", *table.keys, *table.sums, *table.least))
-                select = roll_up_select(table, cell_s, condition)
-                connection.run(f"INSERT INTO {table.name}_{_SUFFIXES[cell_s]} ({columns}) {select}", values)  # noqa: S608
+            columns = ", ".join(("at_s", *table.keys, *table.sums, *table.least))
+            select = roll_up_select(table, cell_s, condition)
+            connection.run(f"INSERT INTO {table.name}_{_SUFFIXES[cell_s]} ({columns}) {select}", values)
