@@ -77,7 +77,7 @@ def top(**values: Any) -> int:
             return await _show(ask, asked, every_s, is_live=is_live, as_json=session.as_json)
 
         return call(values, remote)
-    if values["db"] is not None:
+    if context.get_parameter_source("db") is ParameterSource.COMMANDLINE:
         raise click.UsageError(
             "--db: what is known of traffic is in no database of rules; give --server or --data", context
         )
