@@ -5,7 +5,6 @@ Loaded by the root ``conftest.py``. ``scripts/broker`` fetches it; Java runs it.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import itertools
 import os
@@ -14,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,6 +26,7 @@ POM = Path(__file__).resolve().parents[1] / "broker" / "pom.xml"
 # Quick to start, small, and nothing is compiled for a long life.
 JAVA = ("-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 READY_S = 60
+CLUSTER = "c2x1aWNlZ2F0ZS10ZXN0cw"
 NUMBERS = itertools.count(1)
 
 PROPERTIES = """
@@ -71,8 +70,7 @@ class Broker:
         self.port = free_port_now()
         text = PROPERTIES.format(port=self.port, controller=free_port_now(), folder=folder)
         (folder / "server.properties").write_text(text, "utf-8")
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "-t", cluster, "-c", str(folder / "server.properties")]
+        arguments = ["format", "-t", CLUSTER, "-c", str(folder / "server.properties")]
         subprocess.run(self._java("kafka.tools.StorageTool", *arguments), check=True, capture_output=True, timeout=110)
 
     @property
@@ -141,6 +139,21 @@ class Broker:
             return [client.get_watermark_offsets(place, timeout=30)[1] for place in places]
         finally:
             client.close()
+
+    def delete_before(self, topic: str, offsets: list[int]) -> None:
+        """Delete the messages before an offset of each partition, as retention does."""
+        places = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
+        admin = self.admin()
+        for answer in admin.delete_records(places, request_timeout=30).values():
+            answer.result(40)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        admin, until = self.admin(), time.monotonic() + READY_S
+        admin.delete_topics([topic], request_timeout=30)[topic].result(40)
+        while topic in admin.list_topics(timeout=30).topics:
+            assert time.monotonic() < until, "the topic is still there"
+            time.sleep(0.05)
 
     def _java(self, *arguments: str) -> list[str]:
         java = shutil.which("java")

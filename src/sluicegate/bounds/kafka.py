@@ -26,8 +26,8 @@ __all__ = [
 # Bytes of one batch on the wire before compression. The largest that a node makes is below 3 MB; the topic is made to take as much.
 KAFKA_MESSAGE_BYTES_MAX: Final = 8_388_608
 
-# What a node's producer holds until the broker has acknowledged it: at 10 KB a batch and one batch a second, most of an hour.
-# Beyond it the node keeps batches itself, and drops the oldest when that is full too.
+# What a node's producer holds until the broker has acknowledged it: at one batch a second a quarter of an hour of a usual node (40 KB a batch), two
+# minutes of one that tells all it may (240 KB). Beyond it the node keeps batches itself, and drops the oldest when that is full too.
 KAFKA_UNACKNOWLEDGED_BYTES_MAX: Final = 33_554_432
 KAFKA_UNACKNOWLEDGED_MAX: Final = 4_096
 

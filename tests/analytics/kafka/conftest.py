@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 from real_kafka import Broker
@@ -124,17 +125,23 @@ def settings(kafka: Broker) -> KafkaSettings:
 
 
 @pytest.fixture
-def consume(settings: KafkaSettings) -> Iterator[Callable[..., Running]]:
+def consume_with() -> Iterator[Callable[..., Running]]:
     """Begins a consumer; all are stopped at the end."""
     begun: list[Running] = []
 
-    def begin(keep: Keep, *, linger_s: float = 0.05) -> Running:
+    def begin(settings: KafkaSettings, keep: Keep, *, linger_s: float = 0.05) -> Running:
         begun.append(Running(settings, keep, linger_s))
         return begun[-1]
 
     yield begin
     for each in begun:
         each.stop()
+
+
+@pytest.fixture
+def consume(settings: KafkaSettings, consume_with: Callable[..., Running]) -> Callable[..., Running]:
+    """Begins a consumer of the test's topic."""
+    return partial(consume_with, settings)
 
 
 @pytest.fixture

@@ -68,13 +68,18 @@ def test_doubled_batches(settings, sink, tell, consume, home, wait_until) -> Non
 
 
 def test_a_home_that_is_away(sink, tell, consume, home, wait_until) -> None:
-    """While the home is away nothing is committed and the member stays; then all of it arrives, under the tokens of the first attempt."""
+    """While the home is away no more is read, nothing is committed and the member stays; then all arrives, under the tokens of the first attempt."""
     home.away = True
     made = tell(sink, 3, range(20))
     running = consume(home.keep)
     wait_until(lambda: running.stats.home_errors >= 3, "attempts")
     assert not running.stats.well
     assert running.stats.partitions == 3
+    read = running.stats.messages
+    made += tell(sink, 3, range(20, 40))
+    failed = running.stats.home_errors
+    wait_until(lambda: running.stats.home_errors > failed, "another attempt")
+    assert running.stats.messages == read
     tried = set(home.calls)
     home.away = False
     wait_until(lambda: home.total == made, "all decisions in the home")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -123,7 +124,11 @@ def _home(settings: ConsumingSettings) -> Home:
     try:
         if settings.clickhouse is None:
             settings.data.mkdir(parents=True, exist_ok=True)
-        home.status()
+            if not os.access(settings.data, os.W_OK):
+                raise ConfigurationError(f"--data: cannot write to {str(settings.data)!r}")
+        else:
+            # The embedded one is made with its first batch, maybe by another process just now.
+            home.status()
     except AnalyticsError as error:
         if not error.transient:
             home.close()
