@@ -40,7 +40,7 @@ def test_help_shows_variable_and_default(sluicegate: Run, command: str) -> None:
         assert "env var: SLUICEGATE_GATEWAY; default: 127.0.0.1:8080" in text
 
 
-@pytest.mark.parametrize("name", ["top", "suggest", "doctor"])
+@pytest.mark.parametrize("name", ["doctor"])
 def test_later_command_says_so(sluicegate: Run, name: str) -> None:
     """A command whose name is reserved for a later version says that it is not in this one."""
     ran = sluicegate(name, "anything")

@@ -11,7 +11,6 @@ import click
 
 from sluicegate.analytics.suggestions import drafted
 from sluicegate.bounds import CONTROL_TEXT_CHARS_MAX, WHATIF_S_MAX
-from sluicegate.cli.client import Refusal
 from sluicegate.cli.remote.connect import Session
 from sluicegate.cli.remote.ruleset import say_tried
 from sluicegate.errors import ConfigurationError
@@ -52,6 +51,8 @@ async def draft_rollout(session: Session, document: Mapping[str, Any], made: Seq
 
 async def _tried(session: Session, candidate: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
     """The what-if and a line about it."""
+    from sluicegate.cli.client import Refusal
+
     body = {"document": candidate, "minutes": _MINUTES}
     try:
         tried: dict[str, Any] = (await session.client.ask("POST", "/v1/whatif", body=body, timeout_s=_TRIAL_S)).data
