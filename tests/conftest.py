@@ -30,6 +30,7 @@ pytest_plugins = [
     "doors_page",
     "outcomes",
     "measured",
+    "monitoring",
     "bounded",
     "certificates",
 ]
