@@ -17,6 +17,7 @@ FILE_LINES_MAX = 500
 
 # Tests that talk to real processes and sockets may wait in real time; the others move a ManualClock.
 WAITING_TESTS = {
+    "analytics",
     "app",
     "chaos_leases",
     "cli",

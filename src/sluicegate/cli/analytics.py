@@ -41,7 +41,7 @@ def analytics() -> None:
     """Bring what nodes tell through Kafka into a home, and look after the way there."""
 
 
-@analytics.command()
+@analytics.command("consume")
 @kafka_options()
 @group_option()
 @_home_options()
@@ -64,7 +64,7 @@ def analytics() -> None:
     help="Lines on standard error; auto is plain on a terminal, else json.",
 )
 @config_option()
-def consume(**values: Any) -> int:
+def _consume(**values: Any) -> int:
     """Read batches from Kafka into a home, until told to stop. Several may run: they share the partitions."""
     from sluicegate.app.consuming.run import run_consuming
 
@@ -80,7 +80,7 @@ def consume(**values: Any) -> int:
     )
 
 
-@analytics.command()
+@analytics.command("topic")
 @kafka_options()
 @option(
     "partitions", type=click.IntRange(1, 10_000), default=12, help="Partitions; as many consumers can share the work."
@@ -99,7 +99,7 @@ def consume(**values: Any) -> int:
     help="How long Kafka keeps batches, read or not.",
 )
 @config_option()
-def topic(**values: Any) -> int:
+def _topic(**values: Any) -> int:
     """Make the topic of batches and that of its dead letters, where they are not there. What is there stays as it is."""
     from sluicegate.analytics.kafka import TopicSettings, make_topics
 
@@ -108,10 +108,10 @@ def topic(**values: Any) -> int:
     return 0
 
 
-@analytics.command()
+@analytics.command("migrate")
 @option("clickhouse", metavar="URL", help="Home in ClickHouse: clickhouse://USER@HOST:PORT/DATABASE.")
 @config_option()
-def migrate(clickhouse: str | None) -> int:
+def _migrate(clickhouse: str | None) -> int:
     """Make the database and its tables in ClickHouse, or bring them to this release. Several at once do no harm."""
     from sluicegate.analytics.clickhouse import ClickHouseSettings
     from sluicegate.analytics.clickhouse import migrate as bring
@@ -123,13 +123,13 @@ def migrate(clickhouse: str | None) -> int:
     return 0
 
 
-@analytics.command()
+@analytics.command("status")
 @kafka_options()
 @group_option()
 @_home_options()
 @flag("json", help="One JSON object instead of text.")
 @config_option()
-def status(**values: Any) -> int:
+def _status(**values: Any) -> int:
     """Say how far consumers are behind (with --kafka), what the home has, and what nodes could not tell within a day."""
     kafka = kafka_of(values)
     home = open_home(values["data"], values["clickhouse"])
