@@ -34,6 +34,8 @@ def as_analytics_errors(path: Path) -> Iterator[None]:
         if code is not None and code & 0xFF in _PASSING:
             raise SinkFull(message) from error
         raise AnalyticsError(message, transient=False) from error
+    except UnicodeEncodeError as error:
+        raise AnalyticsError(f"{str(path)!r}: {error.object!r:.100} is no text", transient=False) from error
     except OSError as error:
         raise AnalyticsError(f"{str(path)!r}: {error.strerror or error}", transient=False) from error
 
