@@ -49,7 +49,9 @@ class Looks:
         """Look at a decision (None: an allowed one); how many are to be passed over before the next."""
         if len(self._kept) < LOOKS_KEPT_MAX:
             at_us = self._now_us() if answer is None else answer.now_us
-            self._kept.append(Look(decision or Decision(True, plan, answer), self.every, at_us))
+            # A refusal is false, so it is not enough to ask for ``decision``.
+            seen = Decision(True, plan, answer) if decision is None else decision
+            self._kept.append(Look(seen, self.every, at_us))
         else:
             self.missed += 1
         self._spent += 1

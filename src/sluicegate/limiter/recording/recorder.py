@@ -91,19 +91,10 @@ class Recorder(Locked):
         following = self.following
         if following is None:
             return
-        limit, others = following.chosen
+        others = following.chosen[1]
         for charge in plan.charges:
-            subject = charge[1]
-            if subject in others:
-                continue
-            digest = digest_of(subject)
-            if digest < limit:
-                now_us = answer.now_us
-                following.saw(charge, digest, plan.tier or "", plan.version, now_us, allowed=True, fits=True)
-            else:
-                if len(others) >= FOLLOW_MEMO_MAX:
-                    others.clear()
-                others.add(subject)
+            if charge[1] not in others:
+                self._followed(following, charge, plan.tier or "", plan.version, answer.now_us)
 
     def look(self, plan: Plan, answer: Answer, cell: Cell) -> None:
         """A decision that its cell has counted, which has nothing left."""
@@ -131,17 +122,34 @@ class Recorder(Locked):
     def alike(self, counter: Counter, keys: Sequence[str], cost: int, briefs: Sequence[Brief], refused: int) -> None:
         """Decisions of one cost for whole keys of one counter, ``refused`` of which were."""
         skip = len(counter.prefix)
-        if refused or cost != 1 or self.following is not None:
+        if refused or cost != 1:
             now_us = self._clock.now_us()
             for key, brief in zip(keys, briefs, strict=True):
                 self._single((counter, key[skip:], cost), None, now_us, admitted=brief[0])
             return
-        count = len(keys)
-        cell = self._counting.alike(counter, count)
+        cell = self._counting.alike(counter, len(keys))
         if cell is not None and cell.left < 0:
             plan = plan_of(counter, keys[0][skip:], 1)
             while cell.left < 0:
                 cell.give(self._allowed.look(plan, None) + 1)
+        following = self.following
+        if following is not None:
+            for key in keys:
+                subject = key[skip:]
+                if subject not in following.chosen[1]:
+                    self._followed(following, (counter, subject, 1), "", 0, self._clock.now_us())
+
+    def _followed(self, following: Following, charge: Charge, tier: str, version: int, now_us: int) -> None:
+        """A charge that was made, of a client that is not known not to be followed."""
+        subject = charge[1]
+        limit, others = following.chosen
+        digest = digest_of(subject)
+        if digest < limit:
+            following.saw(charge, digest, tier, version, now_us, allowed=True, fits=True)
+            return
+        if len(others) >= FOLLOW_MEMO_MAX:
+            others.clear()
+        others.add(subject)
 
     def _single(self, charge: Charge, policy: Verdict | None, now_us: int, *, admitted: bool) -> None:
         """One decision. ``policy``: what a failure policy said in the place of the store."""
