@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sluicegate.app.analytics.flusher import Flusher
 from sluicegate.app.analytics.start import recording
@@ -35,6 +35,9 @@ from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
 from sluicegate.rules.watched import RulesFile, RulesState
 from sluicegate.stores.urls import open_store
+
+if TYPE_CHECKING:
+    from sluicegate.app.otel.start import OpenTelemetry
 
 __all__ = ["Application", "Draining", "Listening", "Opener", "Role", "build"]
 
@@ -122,6 +125,7 @@ class Application:
         self.metrics.tls = self.tls
         self.flusher = self._flusher(worker)
         self.metrics.flusher = self.flusher
+        self.telemetry = _telemetry(settings, limiter)
         self.roles: list[Role] = []
         self.demo = DemoBackend() if settings.demo else None
         self.gateway: Gateway | None = None
@@ -139,6 +143,7 @@ class Application:
                     nginx_deny_status=settings.authz_nginx_deny_status,
                     ruleset=RulesetSource(limiter, self.headers, settings.store),
                     health_only=health_only,
+                    tracer=self.telemetry,
                 )
                 self.metrics.doors[name] = door
                 self._add(Role(name, address, door.protocol_factory, door.connections))
@@ -250,6 +255,17 @@ class Application:
             # Every request has its answer by now.
             await asyncio.to_thread(self.flusher.stop)
         await self.limiter.aclose()
+        if self.telemetry is not None:
+            await asyncio.to_thread(self.telemetry.close)
+
+
+def _telemetry(settings: Settings, limiter: Limiter) -> OpenTelemetry | None:
+    """Raises MissingExtra where it is wanted and not installed."""
+    if not settings.otel:
+        return None
+    from sluicegate.app.otel.start import OpenTelemetry
+
+    return OpenTelemetry(limiter)
 
 
 def build(settings: Settings, rules_path: Path | None, clock: Clock, fleet: Fleet | None = None) -> Application:

@@ -88,6 +88,8 @@ class Settings:
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 10.0
     log_format: str = "auto"
+    otel: bool = False
+    """Send traces and metrics by OTLP, as the variables ``OTEL_*`` say."""
     not_installed: tuple[str, ...] = ()
     grpc_by_default: bool = False
     unused_keys: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.http.site import Route, Site
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.refusals import Refusals
+from sluicegate.doors.tracing import Tracer
 from sluicegate.limiter.limiter import Limiter
 
 __all__ = ["HttpDoor"]
@@ -26,7 +27,7 @@ class HttpDoor:
 
     ``stats`` and ``connections`` are for the metrics exporter. See ``DecisionApi`` for the other arguments.
     ``health_only``: serve liveness, readiness and metrics, and nothing that asks for the API token: what decides. ``paths``: those to
-    serve; None: all.
+    serve; None: all. ``tracer``: makes spans of requests whose callers are sampled; None: there are none.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class HttpDoor:
         namespace: str = "default",
         health_only: bool = False,
         paths: Container[str] | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.stats = HttpStats()
         self.settings = settings or HttpSettings()
@@ -76,7 +78,7 @@ class HttpDoor:
                 handlers={method: sampled(each, self.durations) for method, each in check.handlers.items()},
                 later={method: sampled_later(each, self.durations) for method, each in check.later.items()},
             )
-        self._site = Site(routes, self.settings, clock, self.stats)
+        self._site = Site(routes, self.settings, clock, self.stats, tracer)
 
     @property
     def routes(self) -> Mapping[str, Route]:

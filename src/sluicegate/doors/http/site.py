@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
@@ -17,6 +19,7 @@ from sluicegate.doors.http.respond import Reply, date_line, problem_reply
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.problem import problem
+from sluicegate.doors.tracing import Parent, Tracer, sampled_parent
 from sluicegate.errors import InternalError
 
 __all__ = ["Answer", "Asking", "Handler", "KnownHead", "LaterHandler", "Route", "Site"]
@@ -37,6 +40,7 @@ TOKEN_FIELD: Final = b"x-sluicegate-token"
 """Where a proxy that asks has the API token: ``Authorization`` is its client's."""
 
 _OTHER: Final = "other"
+_TRACEPARENT: Final = re.compile(rb"\r\ntraceparent:[^\r\n]*(?=\r\n)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,15 @@ class KnownHead:
 class Site:
     """The shared part of a server. ``date`` is the Date line, right to the second."""
 
-    def __init__(self, routes: Mapping[str, Route], settings: HttpSettings, clock: Clock, stats: HttpStats) -> None:
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        settings: HttpSettings,
+        clock: Clock,
+        stats: HttpStats,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._tracer = tracer
         self.routes = routes
         self.settings = settings
         self.stats = stats
@@ -111,6 +123,13 @@ class Site:
 
     def learn(self, raw: bytes, peer: str | None) -> KnownHead:
         """The meaning of a head that is not in ``heads.young``, for requests of ``peer``. Raises BadHead."""
+        if self._tracer is not None:
+            parent = sampled_parent(raw)
+            if parent is not None:
+                # Not remembered as it is: each request with it has a span of its own.
+                asked = self._ask(raw, peer) if len(raw) <= self.settings.head_bytes_max else None
+                plain = asked or self.learn(_TRACEPARENT.sub(b"", raw), peer)
+                return _traced(plain, self._tracer, parent, raw.lstrip()[:16].partition(b" ")[0].decode("latin-1"))
         known = self.heads.recall(raw)
         if known is None:
             settings = self.settings
@@ -204,6 +223,39 @@ class Site:
 
     def _tick(self) -> None:
         self.date = date_line(self._clock.now_us())
+
+
+def _traced(known: KnownHead, tracer: Tracer, parent: Parent, method: str) -> KnownHead:
+    """The same head for one request, which gets a span that begins when it is complete."""
+    traced, handler, later = copy(known), known.handler, known.later
+
+    def handle(body: bytes) -> Reply:
+        ended = tracer.begin(parent, method, known.route)
+        try:
+            reply = handler(body)
+        except BaseException:
+            ended(500, b"")
+            raise
+        ended(reply[0], reply[2])
+        return reply
+
+    def handle_later(body: bytes, answer: Answer) -> None:
+        assert later is not None
+        ended = tracer.begin(parent, method, known.route)
+
+        def answered(reply: Reply) -> None:
+            ended(reply[0], reply[2])
+            answer(reply)
+
+        try:
+            later(body, answered)
+        except BaseException:
+            ended(500, b"")
+            raise
+
+    traced.handler = handle
+    traced.later = None if later is None else handle_later
+    return traced
 
 
 def _conditional(handler: Handler, etag: Callable[[], str], if_none_match: bytes | None) -> Handler:
