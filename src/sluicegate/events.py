@@ -287,8 +287,20 @@ def batch_id(node: str, incarnation: int, sequence: int) -> str:
 
 
 def encode(batch: Batch) -> bytes:
-    """One JSON object without line breaks, UTF-8; fields that have their default are left out."""
-    return _encoder.encode(batch)
+    """One JSON object without line breaks, UTF-8; fields that have their default are left out. What is no text in a name is told as "?"."""
+    try:
+        return _encoder.encode(batch)
+    except UnicodeEncodeError:
+        # A name that somebody made up may hold what is no text; it is told with question marks, so that nothing else is lost.
+        return _encoder.encode(_written(msgspec.to_builtins(batch)))
+
+
+def _written(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_written(key): _written(item) for key, item in value.items()}
+    return [_written(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def decode(data: bytes | bytearray | memoryview) -> Batch:

@@ -147,6 +147,12 @@ def test_any_bytes_are_a_batch_or_refused(data: bytes) -> None:
         return
 
 
+def test_a_name_that_is_no_text_costs_nothing_else() -> None:
+    """A lone surrogate in a name becomes a question mark; the counts are told all the same."""
+    batch = Batch(1, "n/1/0", "n", 1, 2, requests=[RequestCount("a\udcff", DENIED, "", 1, 5, 5)])
+    assert decode(encode(batch)).requests == [RequestCount("a?", DENIED, "", 1, 5, 5)]
+
+
 def test_dropped_adds_up() -> None:
     """Every kind is summed with its own."""
     numbers = range(1, 1 + len(Dropped.__struct_fields__))

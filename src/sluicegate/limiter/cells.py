@@ -201,6 +201,16 @@ class Cells(Locked):
             [RuleCount(*rule_key, decisions, tokens) for rule_key, (decisions, tokens) in rules.items()],
         )
 
+    def put_back(self, requests: Sequence[RequestCount], rules: Sequence[RuleCount]) -> None:
+        """What was taken and could not be told; it comes with the next take."""
+        with self._lock:
+            for row in requests:
+                key = RequestKey(row.rule, row.outcome, row.tier, row.version, row.degraded)
+                _sum(self._requests, key, _other_request, row.decisions, row.tokens)
+            for told in rules:
+                rule_key = RuleKey(told.rule, told.outcome, told.tier, told.version)
+                _sum(self._rules, rule_key, _other_rule, told.decisions, told.tokens)
+
     def leave(self, most: int) -> None:
         """Let no cell count more than ``most`` decisions before the next look."""
         with self._lock:

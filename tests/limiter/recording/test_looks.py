@@ -222,6 +222,20 @@ def test_a_recorder_belongs_to_one_limiter() -> None:
     assert [row.total for row in taken.totals if row.kind == REFUSED and row.rule == "ip"] == [2]
 
 
+def test_counts_survive_a_name_that_cannot_be_made() -> None:
+    """Where ``name_of`` raises, so does the take, and the next one tells the counts."""
+    site = Site(follow=True)
+    site.ask(1, 7)
+    name_of, site.recorder._name_of = site.recorder._name_of, lambda subject: f"{1 // 0}"
+    with pytest.raises(ZeroDivisionError):
+        site.take()
+    site.recorder._name_of = name_of
+    site.ask(1)
+    taken = site.take()
+    assert sum(row.decisions for row in taken.requests) == 8
+    assert sum(row.decisions for row in taken.rules if row.rule == "ip") == 8
+
+
 def test_a_peek_is_no_decision() -> None:
     """Peeks leave nothing behind."""
     site = Site(follow=True)

@@ -8,7 +8,19 @@ from sluicegate.algorithms.verdict import Brief, Outcome, Verdict
 from sluicegate.bounds import FOLLOW_MEMO_MAX, LOOKS_BEYOND_PER_S, LOOKS_PER_S_MAX, REFUSALS_TOLD_MAX, SAMPLES_TOLD_MAX
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.errors import ConfigurationError
-from sluicegate.events import ALLOWED, BYPASSED, DENIED, NEVER_FITS, UNDECIDED, Admission, Demand, Dropped, Watching
+from sluicegate.events import (
+    ALLOWED,
+    BYPASSED,
+    DENIED,
+    NEVER_FITS,
+    UNDECIDED,
+    Admission,
+    Demand,
+    Dropped,
+    RequestCount,
+    RuleCount,
+    Watching,
+)
 from sluicegate.limiter.cells import Cell, Cells, RequestKey, rule_of
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.offenders import Offenders, Reader
@@ -203,36 +215,47 @@ class Recorder(Locked):
         """
         with self._taking._lock:
             requests, rules = self._cells.take()
-            decided = sum(row.decisions for row in requests)
-            span_s = max((until_us - at_us) / US_PER_S, 0.001)
-            per_s = decided / span_s
-            looks, missed = self._allowed.take(1 if per_s <= LOOKS_PER_S_MAX else round(per_s / LOOKS_BEYOND_PER_S))
-            self._counting.restart()
-            self._cells.leave(2 * self._allowed.every)
-            refused = sum(row.decisions for row in requests if row.rule and row.outcome != ALLOWED)
-            refusals, missed_refusals = self._refused.take(refused // REFUSALS_TOLD_MAX)
-            name_of = self._name_of
-            told, left = samples_of(looks, SAMPLES_TOLD_MAX, name_of)
-            told_refusals, left_refusals = samples_of(refusals, REFUSALS_TOLD_MAX, name_of)
-            reader = self._reader
-            if reader is not None:
-                self._hitters.keep(reader.take())
-            self._hitters.asked([*looks, *refusals])
-            subjects, totals, cut = subjects_of(self._hitters, requests, rules, name_of)
-            demand: list[Demand] = []
-            admissions: list[Admission] = []
-            watching: Watching | None = None
-            gone = unwatched = 0
-            if self.following is not None:
-                demand, admissions, watching, gone, unwatched = self.following.take(at_us, until_us, name_of, last=last)
+            try:
+                return self._told_of(requests, rules, at_us, until_us, last=last)
+            except BaseException:
+                # ``name_of`` is somebody else's; whatever it does, no count is lost by it.
+                self._cells.put_back(requests, rules)
+                raise
+
+    # ------------------------------------------------------------------ inside
+
+    def _told_of(
+        self, requests: list[RequestCount], rules: list[RuleCount], at_us: int, until_us: int, *, last: bool
+    ) -> Taken:
+        """The take, of which the counts have been made."""
+        decided = sum(row.decisions for row in requests)
+        span_s = max((until_us - at_us) / US_PER_S, 0.001)
+        per_s = decided / span_s
+        looks, missed = self._allowed.take(1 if per_s <= LOOKS_PER_S_MAX else round(per_s / LOOKS_BEYOND_PER_S))
+        self._counting.restart()
+        self._cells.leave(2 * self._allowed.every)
+        refused = sum(row.decisions for row in requests if row.rule and row.outcome != ALLOWED)
+        refusals, missed_refusals = self._refused.take(refused // REFUSALS_TOLD_MAX)
+        name_of = self._name_of
+        told, left = samples_of(looks, SAMPLES_TOLD_MAX, name_of)
+        told_refusals, left_refusals = samples_of(refusals, REFUSALS_TOLD_MAX, name_of)
+        reader = self._reader
+        if reader is not None:
+            self._hitters.keep(reader.take())
+        self._hitters.asked([*looks, *refusals])
+        subjects, totals, cut = subjects_of(self._hitters, requests, rules, name_of)
+        demand: list[Demand] = []
+        admissions: list[Admission] = []
+        watching: Watching | None = None
+        gone = unwatched = 0
+        if self.following is not None:
+            demand, admissions, watching, gone, unwatched = self.following.take(at_us, until_us, name_of, last=last)
         samples = missed + missed_refusals + left + left_refusals
         dropped = Dropped(samples=samples, subjects=cut, demand=gone, admissions=unwatched)
         decisions = [*told_refusals, *told]
         return Taken(
             at_us, until_us, requests, rules, subjects, totals, decisions, demand, admissions, watching, dropped
         )
-
-    # ------------------------------------------------------------------ inside
 
     def _follow(self, following: Following, decision: Decision, outcomes: Sequence[str]) -> None:
         plan, answer = decision.plan, decision.answer
