@@ -60,7 +60,7 @@ class Fault:
     """What happens to the next ``times`` statements that hold ``match``.
 
     ``kind``: "cut": carried out, and the connection ends without a reply; "die": the same, and the process is killed; "refuse": 503 and not
-    carried out; "slow": ``seconds`` later.
+    carried out; "slow": ``seconds`` later; "none": all faults end.
     """
 
     kind: str
@@ -115,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
                 float(params.get("seconds", "0")),
             )
             with self.server.lock:
-                self.server.faults.append(fault)
+                self.server.faults = [] if fault.kind == "none" else [*self.server.faults, fault]
             self.answer(200, b"")
             return
         if self.headers.get("Content-Type", "").startswith("multipart/form-data"):

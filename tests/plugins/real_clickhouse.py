@@ -79,6 +79,8 @@ class ClickHouse:
         """Wait until it is gone by itself."""
         assert self._process is not None
         self._process.wait(60)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None

@@ -77,6 +77,9 @@ class Connection:
             raise MissingExtra("clickhouse", "the ClickHouse home") from None
         try:
             yield self._made(clickhouse_connect)
+        except exceptions.ProgrammingError as error:
+            # The client knows by itself what this user may not set, or that a statement makes no sense.
+            raise AnalyticsError(f"{self.settings}: {_line(str(error))}", transient=False) from error
         except exceptions.ClickHouseError as error:
             raise self._meaning(str(error)) from error
         except (OSError, EOFError, urllib3.exceptions.HTTPError) as error:
