@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 from sluicegate.analytics.kafka.blocks import intended
 from sluicegate.analytics.kafka.client import consumer_properties, library, made, wrong
@@ -45,7 +46,7 @@ def lag_of(settings: KafkaSettings) -> list[PartitionLag]:
             raise wrong(f"topic {settings.topic}", topic.error)
         asked = [library.TopicPartition(settings.topic, number) for number in sorted(topic.partitions)]
         found = []
-        for place in client.committed(asked, timeout=KAFKA_REQUEST_TIMEOUT_S):
+        for place in _committed(client, asked):
             if place.error is not None:
                 raise wrong(f"group {settings.group}", place.error)
             first, end = client.get_watermark_offsets(place, timeout=KAFKA_REQUEST_TIMEOUT_S)
@@ -57,3 +58,27 @@ def lag_of(settings: KafkaSettings) -> list[PartitionLag]:
     finally:
         client.close()
     return found
+
+
+_ATTEMPTS: Final = 20
+_PAUSE_S: Final = 0.5
+_NOT_READY: Final = frozenset(
+    {
+        library.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        library.KafkaError.COORDINATOR_NOT_AVAILABLE,
+        library.KafkaError.NOT_COORDINATOR,
+        library.KafkaError._WAIT_COORD,
+    }
+)
+
+
+def _committed(client: Any, asked: list[Any]) -> list[Any]:
+    """What is committed. A cluster in which nobody has read yet makes the topic of offsets first, and says meanwhile that it is not ready."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return list(client.committed(asked, timeout=KAFKA_REQUEST_TIMEOUT_S))
+        except library.KafkaException as error:
+            if error.args[0].code() not in _NOT_READY:
+                raise
+            client.poll(_PAUSE_S)
+    return list(client.committed(asked, timeout=KAFKA_REQUEST_TIMEOUT_S))
