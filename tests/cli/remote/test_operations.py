@@ -94,8 +94,8 @@ AT_NODES = frozenset(
     {"read_counters", "grant_tokens", "reset_counters", "refund_decision", "explain_request", "try_rules"}
 )
 
-# What is asked by nodes and by monitoring, not by people.
-FOR_MACHINES = frozenset({"feed", "health"})
+# What is asked by nodes and by monitoring, not by people; and what is asked about traffic, which needs some: test_top.py, test_suggest.py.
+FOR_MACHINES = frozenset({"feed", "health", "traffic"})
 
 
 def operations(service: Any) -> dict[str, str]:

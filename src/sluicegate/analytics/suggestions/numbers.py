@@ -17,7 +17,7 @@ from sluicegate.bounds import CAPACITY_MAX, PERIOD_US_MAX, SLIDING_LOG_LIMIT_MAX
 from sluicegate.rules.proposals import Bucket
 from sluicegate.rules.quota_format import format_quota
 
-__all__ = ["choose", "is_burst", "round_down", "round_up"]
+__all__ = ["choose", "is_burst", "round_down", "round_up", "scaled"]
 
 _MANTISSAS: Final = (100, 120, 150, 200, 250, 300, 400, 500, 600, 800, 1_000)
 _RATES: Final = (50, 60, 80, 100, 120, 150, 200, 250, 300, 400, 500, 600, 800, 1_000)
