@@ -55,7 +55,8 @@ class Record:
         finally:
             self._home.close()
         made = self.recording
-        text = f"recorded {made.decisions:,} decisions, {made.batches:,} minutes, in {self._data / HOME_FILE}"
+        minutes = "1 minute" if made.batches == 1 else f"{made.batches:,} minutes"
+        text = f"recorded {made.decisions:,} decisions, {minutes}, in {self._data / HOME_FILE}"
         if held > made.decisions:
             text += f" (with what else is there of that time, {held:,}; for this log alone take an empty --data)"
         hours = -(-span.length_us // (60 * _MINUTE_US))

@@ -56,7 +56,7 @@ def test_replay_says_what_was_recorded_and_what_is_next(folder: Path, capsys: py
     for _ in range(2):
         assert run(["replay", "--rules", "rules.yaml", "--record", "--data", "data", "access.log"]) == 0
         recorded, following = capsys.readouterr().out.splitlines()[-2:]
-        assert recorded == "recorded 6 decisions, 1 minutes, in data/analytics.db"
+        assert recorded == "recorded 6 decisions, 1 minute, in data/analytics.db"
         assert run(following.removeprefix("next: sluicegate ").split()) == 0
         assert "decisions 6" in capsys.readouterr().out
 

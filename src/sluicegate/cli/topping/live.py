@@ -43,8 +43,9 @@ async def watch(ask: Ask, view: View, every_s: float, windows: Sequence[str]) ->
     """Show until ``q`` or control-C. What cannot be asked is said, and asked again; only the first time it ends all."""
     view.keys = True
     screen = _Screen(await ask(view), view)
-    with Live(screen, console=Console(), screen=True, auto_refresh=False) as live:
-        async with _keys() as pressed:
+    # Keys first: what is pressed as soon as something is seen counts.
+    async with _keys() as pressed:
+        with Live(screen, console=Console(), screen=True, auto_refresh=False) as live:
             while True:
                 live.refresh()
                 key = await _next(pressed, every_s)
@@ -100,7 +101,7 @@ async def _keys() -> AsyncIterator[asyncio.Queue[str]]:
 
     before = termios.tcgetattr(descriptor)
     loop = asyncio.get_running_loop()
-    tty.setcbreak(descriptor)
+    tty.setcbreak(descriptor, termios.TCSADRAIN)
     loop.add_reader(descriptor, read)
     try:
         yield pressed
