@@ -51,6 +51,7 @@ class Recorder(Locked):
         self._clock = clock
         self._name_of = name_of
         self._cells = Cells()
+        self._plain = self._cells.plain
         self._allowed = allowed_looks(clock.now_us)
         self._refused = refused_looks(clock.now_us)
         self.following = Following(clock.now_us) if follow else None
@@ -136,18 +137,25 @@ class Recorder(Locked):
         skip = len(counter.prefix)
         if refused or cost != 1:
             now_us = self._clock.now_us()
-            for key, brief in zip(keys, briefs, strict=True):
-                self._single((counter, key[skip:], cost), None, now_us, admitted=brief[0])
+            for name, brief in zip(keys, briefs, strict=True):
+                self._single((counter, name[skip:], cost), None, now_us, admitted=brief[0])
             return
-        cell = self._counting.alike(counter, len(keys))
+        count, key = len(keys), id(counter)
+        cell: Cell | None
+        try:
+            # Found and counted without a call in between, as in ``Counting``.
+            cell = self._plain[key]
+            cell.left -= count
+        except KeyError:
+            cell = self._counting.alike(counter, count)
         if cell is not None and cell.left < 0:
             plan = plan_of(counter, keys[0][skip:], 1)
             while cell.left < 0:
                 cell.give(self._allowed.look(plan, None) + 1)
         following = self.following
         if following is not None:
-            for key in keys:
-                subject = key[skip:]
+            for name in keys:
+                subject = name[skip:]
                 if subject not in following.chosen[1]:
                     self._followed(following, (counter, subject, 1), "", 0, self._clock.now_us())
 
