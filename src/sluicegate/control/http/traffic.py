@@ -19,7 +19,7 @@ from sluicegate.control.http.operations import Operations
 from sluicegate.control.traffic import Traffic, TrafficAnswer, TrafficQuestion
 from sluicegate.rules.notation import NotationError, parse_span
 
-__all__ = ["TRAFFIC", "Since", "Until", "Window", "span_of", "traffic_of"]
+__all__ = ["TRAFFIC", "Since", "Taken", "Until", "Window", "span_of", "traffic_of"]
 
 TRAFFIC: Final = Operations("traffic")
 
