@@ -25,7 +25,7 @@ from sluicegate.events import (
     batch_id,
 )
 
-HOMES = ("embedded",)
+HOMES = ("embedded", "clickhouse", "kafka_engine")
 """Each has a fixture ``new_NAME_home``, a function that gives an empty home and is called once a test; it closes what it gave."""
 
 
