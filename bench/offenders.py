@@ -47,7 +47,8 @@ def main() -> None:
         for window_s, until_us, what in (
             (900, end_us, "15 minutes"),
             (3_600, end_us - 420 * US_PER_S, "an hour"),
-            (86_400 - 3_600, end_us - 420 * US_PER_S, "24 hours, beginning and ending within an hour"),
+            (86_400, end_us, "24 whole hours"),
+            (86_400 - 3_600, end_us - 420 * US_PER_S, "23 hours, beginning and ending within an hour"),
         ):
             question = OffendersQuestion(window_s * US_PER_S, until_us)
             cost = _median_s(lambda question=question: answer(home, question, end_us))  # type: ignore[misc]

@@ -83,7 +83,7 @@ def replay(
     """Decide every line and report.
 
     ``started`` is called once with the size of all logs in bytes (0: not known), then ``progress`` with the bytes of
-    each read. ``recording``: what else takes the decisions of ``rules``; a third slower. Raises ConfigurationError where a log cannot be read or none has a valid line.
+    each read. ``recording``: what else takes the decisions of ``rules``; it is slower then. Raises ConfigurationError where a log cannot be read or none has a valid line.
     """
     return _Run(what, recording).run(started, progress)
 
