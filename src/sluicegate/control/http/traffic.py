@@ -33,7 +33,9 @@ def traffic_of(context: Context) -> Traffic:
     """What is kept about traffic. Raises Conflict where this service was started without."""
     traffic = context.service.traffic
     if traffic is None:
-        raise Conflict("this rules service keeps nothing about traffic: it was started with --no-analytics, or --analytics off of up")
+        raise Conflict(
+            "this rules service keeps nothing about traffic: it was started with --no-analytics, or --analytics off of up"
+        )
     return traffic
 
 
