@@ -71,10 +71,10 @@ def test_limit_that_suits_is_kept(world: World, limits: MakeLimits) -> None:
 
 def test_nothing_is_lowered_within_a_day(world: World, limits: MakeLimits) -> None:
     """Half a day without need says nothing of the other half, but refusals within it count."""
-    rows = world((900, 5), (90, 60), limit=10_000, days=1, every=60)[:]
-    half = [one for one in rows if one.at_us < min(each.at_us for each in rows) + 12 * 3_600 * US_PER_S]
-    assert judge(limits(FixedWindow(1_000, MINUTE_US)), half).verdict == "keep"
-    held = [one for one in world(*SORTS, limit=40, days=1, every=60) if one in half or one.refused]
+    noon_us = (1_700_000_040 + 43_200) * US_PER_S
+    free = [one for one in world(*SORTS, limit=10_000, days=1) if one.at_us < noon_us]
+    assert judge(limits(FixedWindow(1_000, MINUTE_US)), free).verdict == "keep"
+    held = [one for one in world(*SORTS, limit=40, days=1) if one.at_us < noon_us]
     assert judge(limits(FixedWindow(40, MINUTE_US)), held).verdict == "raise"
 
 
