@@ -39,7 +39,7 @@ def test_not_marked(fresh):
 
 
 HANGING = """\
-import asyncio, threading, time
+import asyncio, threading
 import bounded
 import pytest
 
@@ -62,7 +62,7 @@ async def test_on_a_loop():
 
 @pytest.mark.measured
 def test_measured():
-    time.sleep(60)
+    threading.Event().wait()
 
 def test_cleaning_up(endless):
     pass
