@@ -11,6 +11,7 @@ import pytest
 from certificates import Authority
 from prometheus_client.parser import text_string_to_metric_families
 
+from sluicegate.app.analytics.settings import AnalyticsSettings
 from sluicegate.app.build import Application, build
 from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.regions import RegionSettings
@@ -53,6 +54,8 @@ async def shared(rules: Path, authority: Authority) -> AsyncIterator[Application
         nodes=3,
         feed=FeedSettings(url="http://127.0.0.1:9", token="a-token-of-the-nodes"),
         tls={"api": TlsFiles(*authority.issue("api"))},
+        analytics=AnalyticsSettings(mode="embedded"),
+        data=rules.parent / "data",
     )
     application = build(settings, rules, SystemClock())
     yield application
@@ -109,6 +112,8 @@ async def test_documented_and_exported_are_the_same(
     workers = fleet_exposition(2, frozenset([1]), Restarts())
     assert shared.feed is not None
     shared.feed.node.standing.reached()
+    assert shared.flusher is not None
+    shared.flusher.sink.stats.last_us = 1
     families: set[str] = set()
     scraped = [one.metrics.exposition()[1] for one in (application, shared, regional)]
     for text in (*scraped, workers, of_service):
