@@ -22,11 +22,14 @@ from sluicegate.errors import InvalidRequest
 
 __all__ = [
     "ALLOWED",
+    "ASK",
     "ASKED",
     "BYPASSED",
     "DENIED",
+    "GIVEN_BACK",
     "NEVER_FITS",
     "REFUSED",
+    "RESET",
     "SCHEMA_VERSION",
     "SHADOW_DENIED",
     "UNDECIDED",
@@ -68,6 +71,12 @@ REFUSED: Final = "refused"
 """A kind of heavy hitters: how often a rule refused the client, shadow rules included."""
 ASKED: Final = "asked"
 """A kind of heavy hitters: how often the client asked."""
+
+ASK: Final = "ask"
+GIVEN_BACK: Final = "given_back"
+"""Of an Admission: tokens were refunded or granted."""
+RESET: Final = "reset"
+"""Of an Admission: the counter was forgotten; with ``rule`` and ``subject`` "" any counter may have been changed by hand."""
 
 _INT_MAX = 2**63 - 1
 Count = Annotated[int, Meta(ge=0, le=_INT_MAX)]
@@ -194,6 +203,9 @@ class Admission(Struct, frozen=True, omit_defaults=True):
     nodes compare. ``cost``: asked of this counter. ``allowed``: the cost was charged, which is so where the whole request was admitted.
     ``fits``: this counter alone would have admitted it. ``capacity``: tokens of a full bucket or of a window. ``tokens`` per ``period_us``: the rate of a bucket, 0 per 0 for windows.
     ``window_us``: the window, or for a bucket the time a drained one takes to fill. ``degraded``: not the store decided. ``level``: see Watching.
+
+    ``kind``: ASK; or what was done to the counter by other means, with ``at_us`` on the node's clock, before the store was told, and ``allowed`` False:
+    GIVEN_BACK with at most ``cost`` tokens, or RESET, where ``cost`` is 0. Readers pass over kinds that they do not know.
     """
 
     rule: str
@@ -211,6 +223,7 @@ class Admission(Struct, frozen=True, omit_defaults=True):
     shadow: bool = False
     degraded: bool = False
     level: Annotated[int, Meta(ge=0, le=32)] = 0
+    kind: str = ASK
 
 
 class Watching(Struct, frozen=True, omit_defaults=True):

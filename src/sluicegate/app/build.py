@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sluicegate.app.analytics.accuracy import AccuracyWatch
 from sluicegate.app.analytics.flusher import Flusher
+from sluicegate.app.analytics.homes import open_home
 from sluicegate.app.analytics.start import recording
 from sluicegate.app.demo import DemoBackend
 from sluicegate.app.feed.settings import FeedSettings
@@ -125,6 +127,7 @@ class Application:
         self.metrics.tls = self.tls
         self.flusher = self._flusher(worker)
         self.metrics.flusher = self.flusher
+        self.accuracy = self.metrics.accuracy = self._accuracy(worker)
         self.telemetry = _telemetry(settings, limiter)
         self.roles: list[Role] = []
         self.demo = DemoBackend() if settings.demo else None
@@ -175,6 +178,13 @@ class Application:
         return recording(
             self.limiter, settings.analytics, settings.data, self.clock, node=settings.node_name, worker=worker
         )
+
+    def _accuracy(self, worker: int | None) -> AccuracyWatch | None:
+        """What judges the home in the data directory, where no rules service beside does; one process of several is enough."""
+        settings = self.settings
+        if settings.analytics.goes_to != "embedded" or settings.control is not None or worker not in (None, 0):
+            return None
+        return AccuracyWatch(open_home(settings.data), self.clock)
 
     def _add(self, role: Role, place: int | None = None) -> None:
         """A role, behind TLS where its listener has it. ``place``: None: after the others."""
@@ -254,6 +264,8 @@ class Application:
         if self.flusher is not None:
             # Every request has its answer by now.
             await asyncio.to_thread(self.flusher.stop)
+        if self.accuracy is not None:
+            await asyncio.to_thread(self.accuracy.close)
         await self.limiter.aclose()
         if self.telemetry is not None:
             await asyncio.to_thread(self.telemetry.close)

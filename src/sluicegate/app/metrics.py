@@ -21,6 +21,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from sluicegate.app.analytics.accuracy import AccuracyWatch, accuracy_metrics
 from sluicegate.app.analytics.flusher import Flusher
 from sluicegate.app.analytics.metrics import analytics_metrics
 from sluicegate.app.client_metrics import client_metrics
@@ -56,6 +57,7 @@ class Metrics(Collector):
         self.grpc: GrpcDoor | None = None
         self.tls: Mapping[str, ListenerTls] = {}
         self.flusher: Flusher | None = None
+        self.accuracy: AccuracyWatch | None = None
         self._rules = rules
         self._feed = feed
         self._limiter = limiter
@@ -93,6 +95,8 @@ class Metrics(Collector):
             yield from _grpc(self.grpc)
         if self.flusher is not None:
             yield from analytics_metrics(self.flusher)
+        if self.accuracy is not None:
+            yield from accuracy_metrics(self.accuracy)
         if self.tls:
             yield from tls_metrics(self.tls)
 

@@ -124,6 +124,8 @@ async def serve(settings: Settings, surroundings: Surroundings, clock: Clock) ->
             application.status.started = True
             if application.flusher is not None:
                 application.flusher.start()
+            if application.accuracy is not None:
+                application.accuracy.start()
             surroundings.opened(application, urls)
             # What is here now stays; the collector need not look at it again in the middle of a request.
             gc.freeze()

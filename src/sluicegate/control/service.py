@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -73,6 +74,8 @@ class RulesService:
         self.nodes.observers.append(self.rollouts.observe)
         self.traffic: Traffic | None = None
         """What is kept about traffic; None: nothing is. Set by who starts the service."""
+        self.more_metrics: Callable[[], Iterable[Any]] = tuple
+        """Families of metrics (prometheus-client) beside its own. Set by who starts the service."""
         self.whatif = WhatIf(self.ledger, self.rulesets, self.nodes, clock)
         chores = [self.pauses.sweep, self.lists.sweep, self.tokens.sweep, self.nodes.sweep, self.rollouts.tick]
         self.watch = Watch(self.ledger, list(chores))

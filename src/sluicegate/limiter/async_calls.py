@@ -192,6 +192,7 @@ class AsyncCalls(Calls):
             if strict:
                 raise
             return 0
+        self._tell_refund(charged)
         # What the fallback charged first: it cannot fail, and a cancelled caller loses only the rest.
         changed = refund_all([(home, receipts) for home, receipts in charged if home is not self._store])
         for home, receipts in charged:
@@ -202,7 +203,10 @@ class AsyncCalls(Calls):
 
     async def arefund_receipts(self, receipts: Sequence[Receipt]) -> int:
         """``refund_receipts`` for coroutines."""
-        return self._store.refund(receipts) if self._async is None else await self._async.arefund(receipts)
+        if self._async is None:
+            return self.refund_receipts(receipts)
+        self._tell_given(receipts, self._clock.now_us())
+        return await self._async.arefund(receipts)
 
     async def agive_back(self, charges: Sequence[Charge]) -> tuple[Verdict, ...]:
         """``give_back`` for coroutines."""
@@ -210,6 +214,7 @@ class AsyncCalls(Calls):
         if store is None:
             return self.give_back(charges)
         now_us = (await store.adecide_one(charges, peek=True)).now_us
+        self._tell_given(charges, self._clock.now_us())
         await store.arefund(as_made(charges, now_us))
         self.stats.refunds += 1
         answer = await store.adecide_one([(counter, subject, 1) for counter, subject, _ in charges], peek=True)

@@ -112,6 +112,8 @@ class Calls(Core):
             self._fallback.store.refund(answer.charged)
             receipts = answer.reached
         if receipts:
+            if not decision.degraded:
+                self._tell_given(receipts, self._clock.now_us())
             self._give_back(receipts, later=self._async is not None and _on_loop())
 
     def refund_receipts(self, receipts: Sequence[Receipt]) -> int:
@@ -119,6 +121,7 @@ class Calls(Core):
 
         For callers that keep the receipts themselves and see to it that each is used once. Raises StoreError.
         """
+        self._tell_given(receipts, self._clock.now_us())
         return self._store.refund(receipts)
 
     def give_back(self, charges: Sequence[Charge]) -> tuple[Verdict, ...]:
@@ -127,6 +130,7 @@ class Calls(Core):
         Never more than what is used, and of a window only what was used in the one that runs; no counter is created. Raises StoreError.
         """
         now_us = self._store.decide_one(charges, peek=True).now_us
+        self._tell_given(charges, self._clock.now_us())
         self._store.refund(as_made(charges, now_us))
         self.stats.refunds += 1
         return self._store.decide_one([(counter, subject, 1) for counter, subject, _ in charges], peek=True).verdicts()
@@ -157,11 +161,13 @@ class Calls(Core):
         StoreError where the store fails; the receipt is used up then, because the refund may have been made.
         """
         try:
-            changed = refund_all(self._receipts.take(id_of(decision)))
+            charged = self._receipts.take(id_of(decision))
         except ReceiptUnknown:
             if strict:
                 raise
             return 0
+        self._tell_refund(charged)
+        changed = refund_all(charged)
         self.stats.refunds += 1
         return changed
 

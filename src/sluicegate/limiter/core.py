@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sluicegate.clock import Clock
@@ -16,12 +16,12 @@ from sluicegate.limiter.live import Live
 from sluicegate.limiter.penalties import Penalties
 from sluicegate.limiter.plan import Plan
 from sluicegate.limiter.policy import Fallback
-from sluicegate.limiter.receipts import Receipts
+from sluicegate.limiter.receipts import Charged, Receipts
 from sluicegate.limiter.recording import Recorder
 from sluicegate.limiter.stats import LimiterStats
 from sluicegate.rules.facts import Facts
 from sluicegate.rules.model import Penalty, RuleSet
-from sluicegate.stores.base import Answer, AsyncStore, BulkStore, Receipt, Request, Store
+from sluicegate.stores.base import Answer, AsyncStore, BulkStore, Charge, Receipt, Request, Store
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.near import NEAR, HotStore, NearSettings, NearStore, in_front_of
 from sluicegate.stores.urls import open_store
@@ -238,6 +238,20 @@ class Core(Locked):
         """The decision of a request that the local counters of a hand-over refuse."""
         self.stats.handover_refused += not peek
         return self._counted(Decision(False, plan, refusal, True), peek=peek)
+
+    def _tell_given(self, given: Iterable[Charge | Receipt], at_us: int) -> None:
+        """Have it remembered that a store of this limiter was told to give these tokens back, at ``at_us`` or later."""
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.given_back(
+                [(each.counter, each.subject, each.cost) if isinstance(each, Receipt) else each for each in given],
+                at_us,
+            )
+
+    def _tell_refund(self, charged: Iterable[Charged]) -> None:
+        if self._recorder is not None:
+            told = [receipt for home, receipts in charged if home is self._store for receipt in receipts]
+            self._tell_given(told, self._clock.now_us())
 
     def _give_back(self, receipts: Sequence[Receipt], *, later: bool) -> None:
         """Give back in the store what a request was charged there that is refused in the end.

@@ -61,7 +61,12 @@ class Operating(AsyncCalls):
         check_cost(tokens)
         live = self._live
         charges = charges_of(live, self.known, target, rule)
-        given = self._store.grant([(counter, subject, tokens) for counter, subject, _ in charges])
+        at_us, given = self._clock.now_us(), [tokens] * len(charges)
+        try:
+            given = list(self._store.grant([(counter, subject, tokens) for counter, subject, _ in charges]))
+        finally:
+            # Where it failed it may have been done.
+            self._tell_granted(charges, given, at_us)
         self._forget_here(charges)
         states = _described(live, self._store.decide(_singly(charges), peek=True))
         return _with_given(states, given)
@@ -84,11 +89,13 @@ class Operating(AsyncCalls):
         """
         near = self._near
         if target is None:
+            self._tell_reset(None)
             self._fallback.forget_all()
             if near is not None:
                 near.forget()
             return
         keys = self._forget_here(charges_of(self._live, self.known, target, rule))
+        self._tell_reset(keys)
         if near is not None:
             near.forget(keys)
 
@@ -109,7 +116,11 @@ class Operating(AsyncCalls):
         check_cost(tokens)
         live = self._live
         charges = charges_of(live, self.known, target, rule)
-        given = await store.agrant([(counter, subject, tokens) for counter, subject, _ in charges])
+        at_us, given = self._clock.now_us(), [tokens] * len(charges)
+        try:
+            given = list(await store.agrant([(counter, subject, tokens) for counter, subject, _ in charges]))
+        finally:
+            self._tell_granted(charges, given, at_us)
         self._forget_here(charges)
         states = _described(live, await store.adecide(_singly(charges), peek=True))
         return _with_given(states, given)
@@ -134,8 +145,19 @@ class Operating(AsyncCalls):
     def _forget_all(self, target: Target, rule: str | None) -> list[tuple[Counter, str]]:
         """Forget the receipts and the local counters; returns what the store must forget."""
         charges = charges_of(self._live, self.known, target, rule)
-        self._receipts.forget([(counter, subject) for counter, subject, _ in charges])
+        keys = [(counter, subject) for counter, subject, _ in charges]
+        self._receipts.forget(keys)
+        self._tell_reset(keys)
         return self._forget_here(charges)
+
+    def _tell_granted(self, charges: Sequence[Charge], given: Sequence[int], at_us: int) -> None:
+        """``given`` of each counter; see ``_tell_given``."""
+        told = zip(charges, given, strict=True)
+        self._tell_given([(counter, subject, tokens) for (counter, subject, _), tokens in told if tokens], at_us)
+
+    def _tell_reset(self, keys: Sequence[tuple[Counter, str]] | None) -> None:
+        if self._recorder is not None:
+            self._recorder.reset(keys, self._clock.now_us())
 
     def _forget_here(self, charges: Sequence[Charge]) -> list[tuple[Counter, str]]:
         keys = [(counter, subject) for counter, subject, _ in charges]

@@ -4,27 +4,43 @@ Two numbers come out of it for each rule. ``overshoot_tokens``: by how much the 
 ``stranded_tokens``: what was refused although there was room, which leases and splits do within bounds that ``rules bounds`` prints.
 
 Nothing that is not known makes an overshoot: asks that were not told can only hide one. Stranded tokens are counted only where every node that told of
-the time watched the counter, and only of buckets and of fixed windows of less than a day. Admissions without the store (``degraded``) follow bounds of their own and are left out of both.
+the time watched the counter, and only of buckets and of fixed windows of less than a day. What is given back lowers what a counter is held to have admitted; one that was reset begins
+anew, and nothing is said of it as long as leases of before may be spent. Admissions without the store (``degraded``) follow bounds of their own and are left out of both.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sluicegate.analytics.accuracy.ledger import Ledger, Numbers, ledger_of
 from sluicegate.analytics.model import Watched, WatchLevel
-from sluicegate.bounds import ACCURACY_COUNTERS_MAX, ACCURACY_SLACK_US
+from sluicegate.bounds import (
+    ACCURACY_BACK_US,
+    ACCURACY_BLIND_US,
+    ACCURACY_COUNTERS_MAX,
+    ACCURACY_RESETS_MAX,
+    ACCURACY_SLACK_US,
+)
 from sluicegate.clock import US_PER_S
-from sluicegate.events import Admission
+from sluicegate.events import ASK, GIVEN_BACK, RESET, Admission
 
 __all__ = ["Accuracy", "Judge", "Worst"]
 
 _GAP_US: Final = US_PER_S
 """Batches of a node that follow each other may be so far apart and still leave nothing out."""
 _NOTHING_WATCHED: Final = 33
+_ANY: Final = ("", "")
+
+
+class _Reset(NamedTuple):
+    """Of when nothing is said of a counter, or of any."""
+
+    key: tuple[str, str]
+    since_us: int
+    until_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +80,30 @@ class Judge:
         self._counters: OrderedDict[tuple[str, str], Ledger] = OrderedDict()
         self._versions: dict[tuple[str, str], int] = {}
         self._rules: dict[str, Accuracy] = {}
-        self._until_us = 0
+        self._resets: deque[_Reset] = deque()
+        self._until_us = self._cut_us = 0
 
     def rules(self) -> list[Accuracy]:
         """What was found, by rule."""
         return [self._rules[name] for name in sorted(self._rules)]
 
-    def judge(self, watched: Watched) -> list[Worst]:
-        """Go through a piece; the worst breach of each counter that broke its promise in it, the worst first."""
+    def judge(self, watched: Watched, until_us: int | None = None) -> list[Worst]:
+        """Go through a piece; the worst breach of each counter that broke its promise in it, the worst first.
+
+        ``until_us``: what is later is left to the next piece, which has to hold it again; but of resets it is heeded now that there was one. None: all
+        is judged.
+        """
+        for ask in watched.admissions:
+            if ask.kind == RESET:
+                self._note_reset(ask)
         complete = _least_complete(watched.levels)
         worst: dict[tuple[str, str], Worst] = {}
-        for ask in sorted(watched.admissions, key=lambda each: each.at_us):
+        for ask in sorted(watched.admissions, key=self._when):
+            if until_us is not None and self._when(ask) >= until_us:
+                break
+            if ask.kind != ASK:
+                self._give_back(ask)
+                continue
             if ask.at_us < self._until_us:
                 self.late += 1
                 continue
@@ -82,8 +111,9 @@ class Judge:
             key = (ask.rule, ask.subject)
             if found is not None and (key not in worst or found.overshoot_tokens > worst[key].overshoot_tokens):
                 worst[key] = found
-        if watched.admissions:
-            self._until_us = max(self._until_us, *(ask.at_us for ask in watched.admissions))
+            self._until_us = ask.at_us
+        if until_us is not None:
+            self._until_us = self._cut_us = max(self._cut_us, until_us)
         return sorted(worst.values(), key=lambda each: (-each.overshoot_tokens, each.rule, each.subject))
 
     def forget(self, subjects: Iterable[tuple[str, str]] | None = None) -> None:
@@ -91,7 +121,44 @@ class Judge:
         for key in list(self._counters) if subjects is None else subjects:
             self._counters.pop(key, None)
 
+    def _when(self, told: Admission) -> int:
+        # What is given back may be used before its time says so, by the clock of another node or of the store.
+        return told.at_us - self.slack_us if told.kind == GIVEN_BACK else told.at_us
+
+    def _give_back(self, told: Admission) -> None:
+        if told.kind != GIVEN_BACK or self._when(told) < self._cut_us:
+            return
+        # Also of a counter that is not known yet: its charge may be told as a little later.
+        ledger = self._ledger(told)
+        if ledger is not None:
+            ledger.give_back(self._when(told), told.cost)
+
+    def _note_reset(self, told: Admission) -> None:
+        key = (told.rule, told.subject)
+        back_us = ACCURACY_BACK_US if key == _ANY else self.slack_us
+        reset = _Reset(key, told.at_us - back_us, told.at_us + ACCURACY_BLIND_US)
+        if reset in self._resets:
+            return
+        self._resets.append(reset)
+        if len(self._resets) > ACCURACY_RESETS_MAX:
+            gone = self._resets.popleft().key
+            self.forget(None if gone == _ANY else [gone])
+
+    def _is_blind(self, key: tuple[str, str], at_us: int) -> bool:
+        """Whether nothing is said of the counter at this time; its ledger is let go where it began before a reset."""
+        blind = False
+        for each in self._resets:
+            if each.since_us > at_us or each.key not in (key, _ANY):
+                continue
+            blind = blind or at_us < each.until_us
+            ledger = self._counters.get(key)
+            if ledger is not None and ledger.made_us < each.until_us:
+                del self._counters[key]
+        return blind
+
     def _ask(self, ask: Admission, *, complete: bool) -> Worst | None:
+        if self._resets and self._is_blind((ask.rule, ask.subject), ask.at_us):
+            return None
         ledger = None if ask.degraded else self._ledger(ask)
         if ledger is None:
             return None

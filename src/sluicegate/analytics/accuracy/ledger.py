@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import Final, NamedTuple
 
-from sluicegate.bounds import ACCURACY_CELLS_MAX
+from sluicegate.bounds import ACCURACY_CELLS_MAX, ACCURACY_GIVEN_US
 from sluicegate.clock import US_PER_S
 from sluicegate.events import Admission
 
@@ -41,14 +41,16 @@ class Ledger(ABC):
     """One counter under one or, while they change, several numbers in turns; the loosest of those in use within a window bind.
 
     ``admit`` tells how many tokens too many there are with the admission, ``room`` whether a cost would have fitted beyond doubt (None: not known). Times must
-    not go back.
+    not go back. ``made_us``: when the ledger began; ``began_us``: since when nothing can be missing in it.
     """
 
     def __init__(self, numbers: Numbers, began_us: int, slack_us: int) -> None:
         self.numbers = numbers
-        self.began_us = began_us
+        self.began_us = self.made_us = began_us
         self.slack_us = slack_us
         self._used: dict[Numbers, int] = {numbers: began_us}
+        self._credit, self._credit_until_us = 0, 0
+        self._seen_us = began_us
 
     def use(self, numbers: Numbers, now_us: int) -> None:
         """The counter is asked under these numbers, of the same algorithm."""
@@ -59,8 +61,30 @@ class Ledger(ABC):
         self._used = {each: last_us for each, last_us in self._used.items() if now_us - last_us <= longest_us}
         self._take(self._loosest())
 
+    def admit(self, now_us: int, cost: int) -> int:
+        """Count an admission; how many tokens too many there are with it."""
+        self._seen_us = now_us
+        if self._credit:
+            credit = min(self._credit, cost) if now_us <= self._credit_until_us else 0
+            self._credit = self._credit - credit if credit else 0
+            cost -= credit
+        return self._add(now_us, cost)
+
+    def give_back(self, now_us: int, tokens: int) -> None:
+        """Up to ``tokens`` were given back. What finds nothing used now may belong to a charge that is told as a little later."""
+        now_us = self._seen_us = max(now_us, self._seen_us)
+        self.began_us = now_us
+        left = self._lower(now_us, tokens)
+        self._credit = (self._credit if now_us <= self._credit_until_us else 0) + left
+        self._credit_until_us = now_us + ACCURACY_GIVEN_US
+
     @abstractmethod
-    def admit(self, now_us: int, cost: int) -> int: ...
+    def _add(self, now_us: int, cost: int) -> int: ...
+
+    @abstractmethod
+    def _lower(self, now_us: int, tokens: int) -> int:
+        """Take off so many tokens; how many there were not."""
+        ...
 
     @abstractmethod
     def room(self, now_us: int, cost: int) -> bool | None: ...
@@ -89,7 +113,7 @@ class BucketLedger(Ledger):
         super().__init__(numbers, began_us, slack_us)
         self._level, self._last_us = 0, began_us
 
-    def admit(self, now_us: int, cost: int) -> int:
+    def _add(self, now_us: int, cost: int) -> int:
         numbers = self.numbers
         self._level = self._at(now_us) + cost * numbers.period_us
         self._last_us = now_us
@@ -103,8 +127,13 @@ class BucketLedger(Ledger):
         level = self._at(now_us) + 2 * self.slack_us * numbers.tokens
         return level + cost * numbers.period_us <= numbers.capacity * numbers.period_us
 
+    def _lower(self, now_us: int, tokens: int) -> int:
+        level, off = self._at(now_us), tokens * self.numbers.period_us
+        self._level, self._last_us = max(0, level - off), max(now_us, self._last_us)
+        return max(0, -(-(off - level) // self.numbers.period_us))
+
     def _at(self, now_us: int) -> int:
-        return max(self._level - (now_us - self._last_us) * self.numbers.tokens, 0)
+        return max(self._level - max(0, now_us - self._last_us) * self.numbers.tokens, 0)
 
     def _take(self, numbers: Numbers) -> None:
         # Rounded down: a change of numbers never makes an excess.
@@ -122,7 +151,7 @@ class FixedLedger(Ledger):
         super().__init__(numbers, began_us, slack_us)
         self._window, self._count, self._before, self._late = 0, 0, 0, 0
 
-    def admit(self, now_us: int, cost: int) -> int:
+    def _add(self, now_us: int, cost: int) -> int:
         self._turn(now_us)
         capacity, window_us = self.numbers.capacity, self.numbers.window_us
         near = now_us % window_us < 2 * self.slack_us
@@ -143,6 +172,14 @@ class FixedLedger(Ledger):
         if min(place_us, self.numbers.window_us - place_us) <= 2 * self.slack_us:
             return None
         return self._count + self._before + cost <= self.numbers.capacity
+
+    def _lower(self, now_us: int, tokens: int) -> int:
+        self._turn(now_us)
+        left = max(0, tokens - self._count)
+        # Of which window it was is not told; taken off wherever it may have been, it can hide an excess and make none.
+        self._count, self._before = max(0, self._count - tokens), max(0, self._before - tokens)
+        self._late = min(self._late, self._count)
+        return left
 
     def _turn(self, now_us: int) -> None:
         window = now_us // self.numbers.window_us
@@ -172,7 +209,7 @@ class WindowLedger(Ledger):
         self._cells: deque[list[int]] = deque()
         self._sum = 0
 
-    def admit(self, now_us: int, cost: int) -> int:
+    def _add(self, now_us: int, cost: int) -> int:
         self._leave(now_us)
         cells = self._cells
         if cells and now_us - cells[-1][0] < self.numbers.window_us // ACCURACY_CELLS_MAX:
@@ -184,6 +221,18 @@ class WindowLedger(Ledger):
 
     def room(self, now_us: int, cost: int) -> bool | None:  # noqa: ARG002 - an estimate's room is its own to say
         return None
+
+    def _lower(self, now_us: int, tokens: int) -> int:
+        self._leave(now_us)
+        # Off the newest, which would stay longest.
+        while tokens and self._cells:
+            off = min(tokens, self._cells[-1][1])
+            self._cells[-1][1] -= off
+            self._sum -= off
+            tokens -= off
+            if not self._cells[-1][1]:
+                self._cells.pop()
+        return tokens
 
     def _leave(self, now_us: int) -> None:
         ends_us = now_us - max(self.numbers.window_us - 2 * self.slack_us, 1)

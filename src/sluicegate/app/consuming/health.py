@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sluicegate.analytics.kafka import ConsumerStats
+from sluicegate.app.analytics.accuracy import AccuracyWatch, accuracy_metrics
 from sluicegate.app.metrics import CONTENT_TYPE
 from sluicegate.clock import US_PER_S, Clock
 from sluicegate.doors.http.protocol import HttpProtocol
@@ -41,11 +42,12 @@ _COUNTERS: Final = (
 
 
 class ConsumerMetrics(Collector):
-    """The counts of a consumer. No label."""
+    """The counts of a consumer, without a label; and what it found of accuracy, by rule."""
 
-    def __init__(self, stats: ConsumerStats, clock: Clock) -> None:
+    def __init__(self, stats: ConsumerStats, clock: Clock, accuracy: AccuracyWatch | None = None) -> None:
         self._stats = stats
         self._clock = clock
+        self._accuracy = accuracy
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -59,6 +61,8 @@ class ConsumerMetrics(Collector):
         for name, field, text in _COUNTERS:
             yield CounterMetricFamily(f"sluicegate_consumer_{name}", text, getattr(self._stats, field))
         yield from self._gauges()
+        if self._accuracy is not None:
+            yield from accuracy_metrics(self._accuracy)
 
     def _gauges(self) -> Iterator[Metric]:
         stats, now_us = self._stats, self._clock.now_us()
@@ -84,10 +88,10 @@ class HealthSite:
     """Ready while the consumer runs and has partitions or waits for some. A home that is away does not make it unready: another process would
     find it away as well, and what is read waits."""
 
-    def __init__(self, stats: ConsumerStats, clock: Clock) -> None:
+    def __init__(self, stats: ConsumerStats, clock: Clock, accuracy: AccuracyWatch | None = None) -> None:
         self.running = False
         self._stats = stats
-        self._metrics = ConsumerMetrics(stats, clock)
+        self._metrics = ConsumerMetrics(stats, clock, accuracy)
         routes = [
             Route("/livez", {"GET": self._live}, guarded=False),
             Route("/readyz", {"GET": self._ready}, guarded=False),

@@ -13,12 +13,14 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Final, TextIO
 
 from sluicegate.analytics.home import Home
-from sluicegate.analytics.kafka import Consumer
+from sluicegate.analytics.kafka import Consumer, ConsumerStats
 from sluicegate.analytics.kafka.consumer import Keep
 from sluicegate.app import logs
+from sluicegate.app.analytics.accuracy import AccuracyWatch
 from sluicegate.app.analytics.homes import open_home
 from sluicegate.app.consuming.health import HealthSite
 from sluicegate.app.consuming.settings import ConsumingSettings
@@ -69,9 +71,11 @@ async def _consume(settings: ConsumingSettings, clock: Clock, out: TextIO) -> in
     thread = None
     try:
         consumer = Consumer(settings.kafka, keeper_of(home, clock), clock, linger_s=settings.linger_s)
-        health = HealthSite(consumer.stats, clock)
+        accuracy = AccuracyWatch(home, clock, partial(_known_us, consumer.stats, clock))
+        health = HealthSite(consumer.stats, clock, accuracy)
         async with _listening(settings.health, health) as address:
             thread = _Thread(consumer, asyncio.get_running_loop())
+            accuracy.start()
             health.running = True
             _announce(out, settings, address)
             logs.event(logging.INFO, "started", kafka=settings.kafka.brokers, topic=settings.kafka.topic)
@@ -81,11 +85,17 @@ async def _consume(settings: ConsumingSettings, clock: Clock, out: TextIO) -> in
             thread.stop.set()
             await requests.unless_forced(asyncio.shield(ended))
             ended.cancel()
+            await asyncio.to_thread(accuracy.stop)
             return _status(thread, requests)
     finally:
         # A thread that is still inside an insert has the home; it ends with the process.
         if thread is None or thread.ended.is_set():
             home.close()
+
+
+def _known_us(stats: ConsumerStats, clock: Clock) -> int:
+    """Up to when the home was told: what still waits in Kafka is not judged before it is there."""
+    return stats.told_until_us if stats.lag and stats.told_until_us else clock.now_us()
 
 
 def _status(thread: _Thread, requests: StopRequests) -> int:

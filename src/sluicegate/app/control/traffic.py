@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from sluicegate.analytics.home import Home
 from sluicegate.analytics.model import Span, Where, cells_of
 from sluicegate.analytics.offenders import Names, load_secrets
+from sluicegate.app.analytics.accuracy import AccuracyWatch, accuracy_metrics
 from sluicegate.app.analytics.homes import open_home
 from sluicegate.app.control.offenders import answer
 from sluicegate.app.control.settings import ControlSettings
@@ -96,13 +98,21 @@ async def traffic_kept(service: RulesService, settings: ControlSettings, clock: 
         open_home(settings.data, settings.clickhouse), lambda: load_secrets(settings.data, make=False)
     )
     service.traffic = traffic
+    # A home that consumers fill is judged by them.
+    watch = AccuracyWatch(traffic.home, clock) if settings.clickhouse is None else None
+    if watch is not None:
+        service.more_metrics = partial(accuracy_metrics, watch)
+        watch.start()
     pruning = asyncio.create_task(traffic.keep_pruned(clock))
     try:
         yield
     finally:
         service.traffic = None
         pruning.cancel()
+        service.more_metrics = tuple
         await asyncio.gather(pruning, return_exceptions=True)
+        if watch is not None:
+            await asyncio.to_thread(watch.stop)
         traffic.close()
 
 

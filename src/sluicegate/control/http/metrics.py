@@ -30,6 +30,7 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._interface()
         yield from self._service()
+        yield from self._context.service.more_metrics()
 
     def _interface(self) -> Iterator[Metric]:
         numbers, access = self._context.numbers, self._context.access

@@ -6,7 +6,7 @@ followed or not, which bends what is said of demand and of accuracy, and no deci
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from sluicegate.events import Admission, Demand, Watching
@@ -67,6 +67,23 @@ class Following(Locked):
             if digest < self._watch.limit:
                 self._watch.ask(digest, Ask(counter, subject, at_us, cost, allowed, fits, version, degraded))
             self._set_limit()
+
+    def changed(self, charges: Sequence[Charge], kind: str, at_us: int) -> None:
+        """Counters were given tokens back (GIVEN_BACK, with the tokens as costs) or forgotten (RESET)."""
+        with self._lock:
+            for counter, subject, cost in charges:
+                digest = digest_of(subject)
+                if digest < self._watch.limit:
+                    told = Ask(
+                        counter, subject, at_us, cost, allowed=False, fits=True, version=0, degraded=False, kind=kind
+                    )
+                    self._watch.ask(digest, told)
+            self._set_limit()
+
+    def reset_all(self, at_us: int) -> None:
+        """Any counter may have been changed by hand."""
+        with self._lock:
+            self._watch.reset_all(at_us)
 
     def take(
         self, at_us: int, until_us: int, name_of: Callable[[str], str], *, last: bool

@@ -12,7 +12,9 @@ from sluicegate.events import (
     ALLOWED,
     BYPASSED,
     DENIED,
+    GIVEN_BACK,
     NEVER_FITS,
+    RESET,
     UNDECIDED,
     Admission,
     Demand,
@@ -199,6 +201,20 @@ class Recorder(Locked):
         offenders = self._offenders
         if offenders is not None:
             offenders.refused(rule, subject)
+
+    def given_back(self, charges: Sequence[Charge], at_us: int) -> None:
+        """At most so many tokens were given back to counters. ``at_us``: the node's time before the store was told."""
+        if self.following is not None and charges:
+            self.following.changed(charges, GIVEN_BACK, at_us)
+
+    def reset(self, counters: Sequence[tuple[Counter, str]] | None, at_us: int) -> None:
+        """Counters are forgotten; None: any may have been changed by somebody else."""
+        if self.following is None:
+            return
+        if counters is None:
+            self.following.reset_all(at_us)
+        else:
+            self.following.changed([(counter, subject, 0) for counter, subject in counters], RESET, at_us)
 
     def watch_hits(self, passed: Callable[[], int], counter: Counter, version: int) -> None:
         """Count what a fast path lets pass."""

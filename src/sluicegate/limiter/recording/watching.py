@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sluicegate.algorithms import LeakyBucket, TokenBucket
 from sluicegate.bounds import ADMISSIONS_TOLD_MAX, WATCHED_BITS
-from sluicegate.events import Admission, Watching
+from sluicegate.events import ASK, RESET, Admission, Watching
 from sluicegate.stores.base import Counter
 
 __all__ = ["Ask", "WatchBook"]
@@ -27,6 +27,7 @@ class Ask(NamedTuple):
     fits: bool
     version: int
     degraded: bool
+    kind: str = ASK
 
 
 class WatchBook:
@@ -35,11 +36,12 @@ class WatchBook:
     At the bound it goes up a level, which halves the counters, and forgets the asks of those that it watches no more: never is one half told.
     """
 
-    __slots__ = ("_asks", "_calm", "_claimed", "dropped", "level")
+    __slots__ = ("_asks", "_calm", "_claimed", "_resets", "dropped", "level")
 
     def __init__(self) -> None:
         self._asks: list[tuple[int, Ask]] = []
         self._calm = self._claimed = 0
+        self._resets: list[int] = []
         self.level = 0
         self.dropped = 0
 
@@ -60,6 +62,11 @@ class WatchBook:
             self._asks = [kept for kept in self._asks if kept[0] >= self.level]
             self.dropped += before - len(self._asks)
 
+    def reset_all(self, at_us: int) -> None:
+        """Any counter may have been changed by hand."""
+        # Of several between two takes the first and the last tell enough.
+        self._resets[1:] = [at_us]
+
     def take(self, name_of: Callable[[str], str]) -> tuple[list[Admission], Watching]:
         """What was asked since the last take, and who was watched all the while."""
         asks, self._asks = self._asks, []
@@ -70,7 +77,9 @@ class WatchBook:
             # Decisions under way may not have been noted, so the next interval does not claim those that come now.
             self._calm, self._claimed = 0, self.level
             self.level -= 1
-        return [_admission(ask, level, name_of) for level, ask in asks], told
+        resets, self._resets = self._resets, []
+        found = [_admission(ask, level, name_of) for level, ask in asks]
+        return [*found, *(_any_counter(at_us) for at_us in resets)], told
 
 
 def _admission(ask: Ask, level: int, name_of: Callable[[str], str]) -> Admission:
@@ -92,4 +101,9 @@ def _admission(ask: Ask, level: int, name_of: Callable[[str], str]) -> Admission
         shadow=ask.counter.shadow,
         degraded=ask.degraded,
         level=level,
+        kind=ask.kind,
     )
+
+
+def _any_counter(at_us: int) -> Admission:
+    return Admission("", "", "", 0, 0, 0, 0, max(0, at_us), 0, allowed=False, level=32, kind=RESET)

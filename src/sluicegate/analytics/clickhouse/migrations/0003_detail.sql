@@ -134,6 +134,7 @@ CREATE TABLE IF NOT EXISTS admissions
     shadow Bool,
     degraded Bool,
     level Int16,
+    kind LowCardinality(String) DEFAULT 'ask',
     node LowCardinality(String),
     batch UInt64,
     place UInt32,
@@ -164,6 +165,7 @@ SELECT
     told.shadow AS shadow,
     told.degraded AS degraded,
     told.level AS level,
+    if(told.kind = '', 'ask', told.kind) AS kind,
     node,
     batch,
     place
@@ -175,7 +177,7 @@ FROM
         JSONExtractArrayRaw(body, 'admissions') AS raws,
         arrayJoin(arrayEnumerate(raws)) AS place,
         raws[place] AS raw,
-        JSONExtract(raw, 'Tuple(rule String, subject String, algorithm String, capacity UInt64, tokens UInt64, period_us UInt64, window_us UInt64, at_us Int64, cost UInt64, allowed Bool, fits Bool, version Int64, shadow Bool, degraded Bool, level Int16)') AS told
+        JSONExtract(raw, 'Tuple(rule String, subject String, algorithm String, capacity UInt64, tokens UInt64, period_us UInt64, window_us UInt64, at_us Int64, cost UInt64, allowed Bool, fits Bool, version Int64, shadow Bool, degraded Bool, level Int16, kind String)') AS told
     FROM (SELECT DISTINCT body FROM landing)
 );
 
