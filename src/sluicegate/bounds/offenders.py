@@ -9,6 +9,7 @@ __all__ = [
     "ANALYTICS_SECRETS_MAX",
     "ANALYTICS_SECRET_CHARS_MAX",
     "OFFENDERS_MERGED_MAX",
+    "TOP_NAMES_MAX",
     "TOP_ROWS_MAX",
     "TOP_WINDOW_S_MAX",
 ]
@@ -16,6 +17,9 @@ __all__ = [
 # Clients kept of one rule and kind when summaries are merged: who came more than a thousandth of all is told of, whatever
 # else there was. A quarter of a megabyte.
 OFFENDERS_MERGED_MAX: Final = 1_000
+
+# Different clients in the file of `sluicegate top --names`: some seconds to hash, and about 100 MB.
+TOP_NAMES_MAX: Final = 200_000
 
 # Clients that one answer names.
 TOP_ROWS_MAX: Final = 1_000

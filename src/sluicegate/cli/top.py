@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from sluicegate.cli.remote.connect import Session, call, connection_options
 from sluicegate.cli.remote.render import print_json
 from sluicegate.cli.remote.times import End, EndType
 from sluicegate.cli.topping.live import watch
+from sluicegate.cli.topping.named import named
 from sluicegate.cli.topping.view import View, lines
 from sluicegate.clock import SystemClock
 from sluicegate.control.offenders import OffendersQuestion, parse_window
@@ -32,7 +33,7 @@ __all__ = ["top"]
 WINDOWS: Final = ("1m", "15m", "1h", "24h")
 """What the key ``w`` goes through."""
 
-_SINCE: Final = "since"
+_SINCE: Final = ""
 """Instead of a window: from ``--since`` on. The key ``w`` leaves it."""
 
 _WHEN: Final = EndType()
@@ -45,6 +46,12 @@ _EVERY_S_MIN: Final = 0.2
 @option("kind", type=click.Choice(["refused", "asked"]), default="refused", help="Who was refused, or who asked.")
 @option(
     "find", default="", metavar="CLIENT", help="Only this client, such as user:8123; it is looked up by its digest."
+)
+@option(
+    "names",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Clients, one a line, such as ip:203.0.113.9 or an address: rows of these show them instead of digests.",
 )
 @option("limit", type=click.IntRange(1, TOP_ROWS_MAX), default=20, metavar="N", help="Rows shown at most.")
 @option("at", type=_WHEN, metavar="WHEN", help="The window ends then, not now: a time, or a span such as 2h ago.")
@@ -62,11 +69,18 @@ def top(**values: Any) -> int:
     data: Path = values["data"]
     is_once = values.pop("once") or values["json"]
     is_live = not is_once and sys.stdout.isatty() and sys.stdin.isatty()
-    asked = {name: values.pop(name) for name in ("window", "rule", "kind", "find", "limit", "at", "since", "until")}
+    asked = {
+        name: values.pop(name) for name in ("window", "rule", "kind", "find", "names", "limit", "at", "since", "until")
+    }
     every_s = max(values.pop("every"), _EVERY_S_MIN)
     _check(context, asked)
     is_local = context.get_parameter_source("data") is ParameterSource.COMMANDLINE or values["server"] is None
     if not is_local:
+        if asked["names"] is not None:
+            raise click.UsageError(
+                "--names: digests are made with the secret of a data directory; give --data, or ask for one client with --find",
+                context,
+            )
 
         async def remote(session: Session) -> int:
             async def ask(view: View) -> dict[str, Any]:
@@ -83,18 +97,26 @@ def top(**values: Any) -> int:
         )
     if context.get_parameter_source("server") is ParameterSource.COMMANDLINE:
         raise click.UsageError("give --server or --data, not both", context)
+    known = {} if asked["names"] is None else named(asked["names"], load_secrets(data, make=False))
     home = open_home(data)
     try:
-        return asyncio.run(_show(_local(home, data, asked), asked, every_s, is_live=is_live, as_json=values["json"]))
+        return asyncio.run(
+            _show(_local(home, data, asked, known), asked, every_s, is_live=is_live, as_json=values["json"])
+        )
     finally:
         home.close()
 
 
-def _local(home: Home, data: Path, asked: dict[str, Any]) -> Callable[[View], Awaitable[dict[str, Any]]]:
+def _local(
+    home: Home, data: Path, asked: dict[str, Any], known: Mapping[str, str]
+) -> Callable[[View], Awaitable[dict[str, Any]]]:
     def look(view: View) -> dict[str, Any]:
         secrets = load_secrets(data, make=False) if asked["find"] else ()
         found = answer(home, _question(asked, view), SystemClock().now_us(), Names(secrets) if secrets else None)
         told: dict[str, Any] = msgspec.to_builtins(found)
+        for row in told["rows"]:
+            if row["subject"] in known:
+                row["name"] = known[row["subject"]]
         return told
 
     async def ask(view: View) -> dict[str, Any]:
@@ -125,7 +147,7 @@ async def _show(
     is_live: bool,
     as_json: bool,
 ) -> int:
-    view = View(_SINCE if asked["since"] is not None else asked["window"], asked["rule"])
+    view = View(_SINCE if asked["since"] is not None else asked["window"], asked["rule"], find=asked["find"])
     if is_live:
         await watch(ask, view, every_s, WINDOWS)
         return 0

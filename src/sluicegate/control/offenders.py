@@ -61,7 +61,7 @@ class OffenderRow(Struct, frozen=True):
 
 
 class OffenderRule(Struct, frozen=True):
-    """What a rule did to the requests of the window that it applied to. ``undecided``: the store could not be asked."""
+    """What a rule, or a list such as ``block:ip``, did to the requests of the window that it applied to. ``undecided``: the store could not be asked."""
 
     rule: str
     allowed: int

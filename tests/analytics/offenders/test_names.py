@@ -12,6 +12,7 @@ import pytest
 
 from sluicegate.analytics.offenders import Names, load_secrets, parse_secret
 from sluicegate.errors import ConfigurationError
+from sluicegate.stores.keys import escape
 
 SECRET = b"a secret of tests, long enough"
 
@@ -39,6 +40,23 @@ def test_candidate_as_people_write_it() -> None:
     """A value with characters that subjects escape is found as it is written, too."""
     names = Names([SECRET])
     assert names("user:j%C3%B6rg") in names.candidates("user:jörg")
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("203.0.113.9", "ip:203.0.113.9"),
+        ("ip:::ffff:203.0.113.9", "ip:203.0.113.9"),
+        ("2001:db8::1", "ip:2001:db8::/64"),
+        ("ip:2001:DB8::1", "ip:2001:db8::/64"),
+    ],
+)
+def test_an_address_is_found_however_it_is_written(written: str, kept: str) -> None:
+    """With its kind or without, in any spelling, an address is the client that counters are kept by, as keys have it."""
+    names = Names([SECRET])
+    subject = f"ip:{escape(kept.removeprefix('ip:'))}"
+    assert names(subject) in names.candidates(written)
+    assert names.candidates("8123")[-1] == "8123", "what is no address stays as it is"
 
 
 def test_memory_is_bounded_and_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:

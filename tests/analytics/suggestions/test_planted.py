@@ -82,9 +82,9 @@ def test_little_traffic_proposes_nothing_and_says_what_is_missing(world: World, 
     """Nine clients are not enough; how many would be is said."""
     made = judge(limits(FixedWindow(40, MINUTE_US)), world((9, 60), limit=40))
     assert (made.verdict, made.confidence, made.proposed) == ("not enough data", "none", "40/minute")
-    assert made.missing == ("9 clients of 200",)
+    assert made.missing == ("9 of 200 clients",)
     none = judge(limits(FixedWindow(40, MINUTE_US)), [])
-    assert none.missing == ("no demand was recorded for this rule and tier",)
+    assert none.missing == ("no demand was recorded for this rule and tier (nodes tell of it once a minute)",)
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,30 @@ def test_find_looks_a_client_up(top: Top) -> None:
     _, all_of_them, _ = top(*AT)
     _, found, _ = top(*AT, "--find", "ip:10.0.0.1")
     assert found.splitlines()[-1] == all_of_them.splitlines()[-1]
+    assert top(*AT, "--find", "10.0.0.1")[1].splitlines()[-1] == found.splitlines()[-1], "an address needs no kind"
     _, nobody, _ = top(*AT, "--find", "ip:10.9.9.9")
-    assert "nobody was refused in this window" in nobody
+    assert "ip:10.9.9.9 is not among those who were refused in this window" in nobody
+    assert "--kind asked" in nobody
+
+
+def test_names_of_a_file_stand_in_the_place_of_digests(top: Top) -> None:
+    """Who is in the file is named, as the line has it; others stay digests, and JSON has both."""
+    Path("names").write_text("10.0.0.1\n\n10.9.9.9\n10.0.0.1\n")
+    assert top(*AT, "--names", "names")[1].splitlines()[-1].endswith("  10.0.0.1")
+    (row,) = json.loads(top(*AT, "--names", "names", "--json", "--limit", "1")[1])["rows"]
+    assert (row["name"], len(row["subject"])) == ("10.0.0.1", 16)
+    Path("names").write_text("10.9.9.9\n")
+    assert top(*AT, "--names", "names")[1] == top(*AT)[1]
+
+
+def test_names_that_cannot_be_used_are_an_error(top: Top, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is missing or too long is named with the flag; a service has no names of a file."""
+    status, _, err = top(*AT, "--names", "absent")
+    assert (status, "--names: cannot read 'absent'" in err) == (2, True)
+    monkeypatch.setattr("sluicegate.cli.topping.named.TOP_NAMES_MAX", 1)
+    Path("names").write_text("10.0.0.1\n10.0.0.2\n")
+    assert "more than 1 different clients" in top(*AT, "--names", "names")[2]
+    assert run(["top", "--server", "http://127.0.0.1:1", "--names", "names"]) == 2
 
 
 def test_plain_by_setting(top: Top) -> None:

@@ -92,6 +92,30 @@ def test_nobody() -> None:
     )
 
 
+def test_a_client_who_is_not_there() -> None:
+    """Who is looked for in vain is named; a rule that decided nothing and a name without its kind are told as what is wrong."""
+    assert text(answer(), View("15m", find="user:8"))[-2:] == [
+        "user:8 is not among those who were refused in this window",
+        "--kind asked shows whether it came at all",
+    ]
+    assert "asked in this window" in text(answer(kind="asked"), View("15m", find="user:8"))[-1]
+    assert text(answer(), View("15m", find="8"))[-1] == (
+        "a client is looked for with its kind, such as user:8123 or ip:203.0.113.9"
+    )
+    assert "no request of it was of a rule lgin" in text(answer(rules=[], rule="lgin"), View("15m", rule="lgin"))[-1]
+
+
+def test_a_window_by_its_ends_has_no_length_as_written() -> None:
+    """With ``--since`` only the two ends are told."""
+    assert text(answer(), View(""))[0].startswith("sluicegate top - 1970-01-01 00:00:00 to ")
+
+
+def test_a_name_that_is_known_is_shown() -> None:
+    """A row that has a name shows it; what a terminal could take for a command is escaped in it too."""
+    named = {**row(0), "name": "ip:10.0.0.1\x1b[2J"}
+    assert text(answer(named))[-1].endswith("ip:10.0.0.1\\x1b[2J")
+
+
 def test_past_is_not_now() -> None:
     """Of a window that is over, rates are those at its end and called so."""
     shown = text(answer(row(0), until_us=60 * US))

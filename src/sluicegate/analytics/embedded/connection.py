@@ -67,7 +67,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
 def open_reader(path: Path) -> sqlite3.Connection:
     """A connection that only reads, and is in nobody's way. Raises AnalyticsError where there is no home yet or it is of a newer release."""
     if not path.exists():
-        raise AnalyticsError(f"{str(path)!r}: nothing was recorded there", transient=False)
+        raise _nothing(path)
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(
         uri, uri=True, timeout=EMBEDDED_HOME_BUSY_MS / 1_000, isolation_level=None, check_same_thread=False
@@ -79,8 +79,15 @@ def open_reader(path: Path) -> sqlite3.Connection:
         raise
     if version == 0:
         connection.close()
-        raise AnalyticsError(f"{str(path)!r}: nothing was recorded there", transient=False)
+        raise _nothing(path)
     return connection
+
+
+def _nothing(path: Path) -> AnalyticsError:
+    return AnalyticsError(
+        f"{str(path)!r}: nothing was recorded there; nodes record in their own --data, unless by --kafka or with --analytics off",
+        transient=False,
+    )
 
 
 @contextlib.contextmanager

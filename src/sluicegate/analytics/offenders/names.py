@@ -23,6 +23,7 @@ from typing import Final
 
 from sluicegate.bounds import ANALYTICS_NAMES_MAX, ANALYTICS_SECRET_CHARS_MAX, ANALYTICS_SECRETS_MAX
 from sluicegate.errors import ConfigurationError
+from sluicegate.rules.identity.addresses import IpKeyer, canonical_ip
 from sluicegate.stores.keys import escape
 
 __all__ = ["SECRETS_NAME", "Names", "is_digest", "load_secrets", "parse_secret"]
@@ -32,6 +33,7 @@ SECRETS_NAME: Final = "analytics.secret"
 
 _CHARS_MIN: Final = 16
 _DIGEST: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_NETWORK_OF: Final = IpKeyer().key
 
 
 class Names:
@@ -61,11 +63,12 @@ class Names:
     def candidates(self, subject: str) -> tuple[str, ...]:
         """All names that a client may have been told of under: its digest by each secret, the newest first, and its own.
 
-        ``subject``: a digest, or as counters are kept by it, or with values that are not escaped.
+        ``subject``: a digest, or as counters are kept by it, or with values that are not escaped, or an address without its kind. An address
+        is that client, and its network as clients are by default (/64 of IPv6).
         """
         if is_digest(subject):
             return (subject,)
-        spellings = dict.fromkeys((subject, _escaped(subject)))
+        spellings = dict.fromkeys(each for text in _meant(subject) for each in (text, _escaped(text)))
         return (*(_digest(key, each) for key in self._keys for each in spellings), *spellings)
 
 
@@ -124,6 +127,15 @@ def _make(path: Path) -> None:
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _meant(subject: str) -> tuple[str, ...]:
+    """The subject; of an address, with its kind or without, what counters may be kept by."""
+    try:
+        address = canonical_ip(subject.removeprefix("ip:"))
+    except ValueError:
+        return (subject,)
+    return f"ip:{address}", f"ip:{_NETWORK_OF(address)}"
 
 
 def _escaped(subject: str) -> str:

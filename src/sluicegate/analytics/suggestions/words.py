@@ -47,11 +47,11 @@ def missing(limits: Limits, evidence: Evidence, policy: Policy, *, needed_s: int
         return ()
     found = []
     if not evidence.clients:
-        return ("no demand was recorded for this rule and tier",)
+        return ("no demand was recorded for this rule and tier (nodes tell of it once a minute)",)
     if evidence.clients < policy.clients_min:
-        found.append(f"{evidence.clients} clients of {policy.clients_min}")
+        found.append(f"{evidence.clients} of {policy.clients_min} clients")
     if evidence.requests < policy.requests_min:
-        found.append(f"{evidence.requests} requests of {policy.requests_min}")
+        found.append(f"{evidence.requests} of {policy.requests_min} requests")
     if evidence.span_s < needed_s:
         found.append(f"{span(evidence.span_s)} of {span(needed_s)}")
     return tuple(found)

@@ -23,7 +23,8 @@ def show(made: Sequence[Suggestion], *, explain: bool) -> None:
     for each in made:
         click.echo(f"\n{told(_name(each))}: {told(each.why)}")
         moved = each.verdict in ("raise", "lower")
-        for caution in each.cautions if moved or explain else ():
+        # Whose the refusals are matters at once, whether or not a number is proposed.
+        for caution in each.cautions if moved or explain or each.evidence.refused_clients else ():
             click.echo(f"  - {told(caution)}")
         if explain:
             for line in _evidence(each):

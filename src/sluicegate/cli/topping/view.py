@@ -9,9 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
+from sluicegate.analytics.offenders.names import is_digest
 from sluicegate.cli.remote.render import told, when
 from sluicegate.clock import US_PER_S
 from sluicegate.control.offenders import OVERALL
+from sluicegate.rules.identity.addresses import canonical_ip
 
 __all__ = ["SORTS", "Line", "View", "lines"]
 
@@ -32,13 +34,15 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class View:
-    """What is looked at. ``window``: as it is written. ``keys``: a line says which there are. ``trouble``: why what is shown is not of now."""
+    """What is looked at. ``window``: as it is written, "" where it is known by its ends. ``find``: the client looked for. ``keys``: a line says which there
+    are. ``trouble``: why what is shown is not of now."""
 
     window: str
     rule: str = ""
     sort: str = SORTS[0]
     keys: bool = False
     trouble: str = ""
+    find: str = ""
 
 
 class _Column(NamedTuple):
@@ -61,7 +65,7 @@ def lines(answer: dict[str, Any], view: View, width: int = 100, height: int | No
         left = None if height is None else max(height - len(made) - len(foot) - 1, 1)
         made += _table(answer, view, width, left)
     else:
-        made += [Line(text) for text in _nobody(answer)]
+        made += [Line(text) for text in _nobody(answer, view)]
     made = [*made[: height - len(foot)], *foot] if height is not None else made + foot
     return [Line(_fitted(line.text, width), line.style) for line in made]
 
@@ -76,7 +80,8 @@ def _head(answer: dict[str, Any], view: View) -> list[Line]:
     since, until = _time(answer["since_us"]), _time(min(answer["until_us"], max(answer["now_us"], answer["since_us"])))
     return [
         Line(
-            f"sluicegate top - {told(view.window)}, {since} to {until} UTC, {rule}, nodes {len(nodes)}{named}", "title"
+            f"sluicegate top - {f'{told(view.window)}, ' if view.window else ''}{since} to {until} UTC, {rule}, nodes {len(nodes)}{named}",
+            "title",
         ),
         Line(
             f"decisions {requests:,}, {_rate(answer['per_s'])}/s {'at the end' if _is_past(answer) else 'now'}; allowed {answer['allowed']:,}; refused {refused:,}{share}; "
@@ -110,19 +115,38 @@ def _rules(answer: dict[str, Any]) -> list[Line]:
     return made
 
 
-def _nobody(answer: dict[str, Any]) -> list[str]:
-    what = "was refused" if answer["kind"] == "refused" else "asked"
+def _nobody(answer: dict[str, Any], view: View) -> list[str]:
+    is_refused = answer["kind"] == "refused"
     newest_us = answer["newest_us"]
     if newest_us is None:
         return ["nothing is recorded yet"]
-    said = [f"nobody {what} in this window"]
+    if view.find:
+        said = [f"{told(view.find)} is not among those who {'were refused' if is_refused else 'asked'} in this window"]
+    else:
+        said = [f"nobody {'was refused' if is_refused else 'asked'} in this window"]
     if answer["error"]:
         said[0] += f", or nobody who is known: a client that is not came at most {answer['error']:,} times"
+    if view.rule not in {"", OVERALL} and not answer["rules"] and answer["requests"]:
+        said.append(f"no request of it was of a rule {told(view.rule)}; without --rule each rule is shown")
+    elif view.find and not _has_kind(view.find):
+        said.append("a client is looked for with its kind, such as user:8123 or ip:203.0.113.9")
+    elif view.find and is_refused and answer["requests"]:
+        said.append("--kind asked shows whether it came at all")
     if newest_us <= answer["since_us"]:
         said.append(
             f"the newest decisions are of {when(newest_us)}: look there with --at {when(newest_us)} --window 24h"
         )
     return said
+
+
+def _has_kind(client: str) -> bool:
+    """Whether a client is written so that it can be found: with its kind, as a digest, or as an address."""
+    if ":" in client or is_digest(client):
+        return True
+    try:
+        return bool(canonical_ip(client))
+    except ValueError:
+        return False
 
 
 def _table(answer: dict[str, Any], view: View, width: int, most: int | None) -> list[Line]:
@@ -147,8 +171,13 @@ def _table(answer: dict[str, Any], view: View, width: int, most: int | None) -> 
     cells = [[column.cell(place, row) for column in chosen] for place, row in enumerate(shown)]
     sizes = [max(map(cell_len, (column.head, *(row[at] for row in cells)))) for at, column in enumerate(chosen)]
     made = [Line(_joined([column.head for column in chosen], sizes, chosen, "CLIENT"), "head")]
-    made += [Line(_joined(row, sizes, chosen, told(data["subject"]))) for row, data in zip(cells, shown, strict=True)]
+    made += [Line(_joined(row, sizes, chosen, _client(data))) for row, data in zip(cells, shown, strict=True)]
     return made
+
+
+def _client(row: dict[str, Any]) -> str:
+    """By its name where that is known."""
+    return told(row.get("name") or row["subject"])
 
 
 def _order(sort: str) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
