@@ -67,6 +67,19 @@ def filled(home: EmbeddedHome, clock: ManualClock) -> Callable[[str], str]:
     return name
 
 
+@pytest.fixture
+def listed(home: EmbeddedHome, clock: ManualClock) -> None:
+    """A node told of what lists decided, beside a rule."""
+    at_us = clock.now_us() - 60 * US_PER_S
+    told = [
+        RequestCount("block:ip", "denied", "", 1, 7, 7),
+        RequestCount("allow:ip", "allowed", "", 1, 2, 2),
+        RequestCount("", "allowed", "", 1, 3, 3),
+    ]
+    rules = [RuleCount("login", "allowed", "", 1, 3, 3)]
+    home.ingest([Batch(1, f"c/{at_us}", "c", at_us, at_us + US_PER_S, requests=told, rules=rules)])
+
+
 async def ask(client: httpx.AsyncClient, **params: Any) -> dict[str, Any]:
     """What it answers."""
     answer = await client.get("/v1/offenders", params=params)
@@ -185,3 +198,13 @@ async def test_a_secrets_file_that_is_wrong_is_named(
     finally:
         service.traffic = None
         traffic.close()
+
+
+async def test_what_lists_decided_is_told_beside_the_rules(listed: None, client: httpx.AsyncClient) -> None:
+    """Refusals by a block list have a row of their own, so that the refusals of the rows are all that there were."""
+    found = await ask(client)
+    rows = {row["rule"]: (row["allowed"], row["refused"]) for row in found["rules"]}
+    assert rows == {"block:ip": (0, 7), "allow:ip": (2, 0), "login": (3, 0)}
+    assert (found["requests"], found["refused"]) == (12, 7)
+    assert [row["rule"] for row in (await ask(client, rule="login"))["rules"]] == ["login"]
+    assert [row["rule"] for row in (await ask(client, rule="block:ip"))["rules"]] == ["block:ip"]

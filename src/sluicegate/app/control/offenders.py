@@ -20,6 +20,7 @@ from sluicegate.events import ALLOWED, BYPASSED, SHADOW_DENIED, UNDECIDED, UNMAT
 
 __all__ = ["answer"]
 
+_LISTS = ("block:", "allow:")
 _PASSED = frozenset({ALLOWED, UNMATCHED, BYPASSED})
 
 
@@ -41,7 +42,7 @@ def answer(home: Home, query: OffendersQuestion, now_us: int, names: Names | Non
     lately = _lately(home, recent, query, found)
     now = {} if lately is None else {(row.rule, row.subject): row.times for row in lately.rows}
     is_complete = lately is not None and not lately.error and not lately.more
-    counts = home.requests(span, by=("outcome",))
+    counts = home.requests(span, by=("rule", "outcome"))
     passed = sum(row.decisions for row in counts if row.outcome in _PASSED)
     requests = sum(row.decisions for row in counts)
     where = Where(rule=(query.rule,)) if query.rule not in {"", OVERALL} else ANYTHING
@@ -63,7 +64,7 @@ def answer(home: Home, query: OffendersQuestion, now_us: int, names: Names | Non
         allowed=passed,
         refused=requests - passed,
         per_s=sum(row.decisions for row in home.requests(recent)) / recent_s,
-        rules=_rules(home.rules(span, by=("rule", "outcome"), where=where)),
+        rules=_rules([*home.rules(span, by=("rule", "outcome"), where=where), *_lists(counts, query.rule)]),
         nodes=home.nodes(span),
         dropped=home.dropped(span),
         newest_us=status.last_us,
@@ -105,12 +106,17 @@ def _row(row: Found, total: int | None, times_now: int | None, recent_s: float) 
     )
 
 
+def _lists(counts: Sequence[CountRow], rule: str) -> list[CountRow]:
+    """What block and allow lists decided, before any rule: with the rules, so that whose the refusals are is told of all."""
+    return [row for row in counts if (row.rule or "").startswith(_LISTS) and rule in {"", OVERALL, row.rule}]
+
+
 def _rules(counts: Sequence[CountRow]) -> list[OffenderRule]:
     by_rule: dict[str, dict[str, int]] = {}
     for row in counts:
         outcomes = by_rule.setdefault(row.rule or "", {})
         name = row.outcome or ""
-        kind = name if name in {ALLOWED, SHADOW_DENIED, UNDECIDED} else "refused"
+        kind = ALLOWED if name in _PASSED else name if name in {SHADOW_DENIED, UNDECIDED} else "refused"
         outcomes[kind] = outcomes.get(kind, 0) + row.decisions
     made = [
         OffenderRule(rule, of.get(ALLOWED, 0), of.get("refused", 0), of.get(SHADOW_DENIED, 0), of.get(UNDECIDED, 0))
