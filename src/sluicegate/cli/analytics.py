@@ -10,13 +10,15 @@ from typing import Any, Final, TypeVar
 import click
 
 from sluicegate.analytics.kafka.settings import KafkaSettings
+from sluicegate.analytics.model import Span
 from sluicegate.app.analytics.homes import open_home
 from sluicegate.app.consuming.settings import ConsumingSettings
 from sluicegate.bounds import KAFKA_BLOCK_LINGER_S, KAFKA_TOPIC_RETENTION_S
+from sluicegate.cli.analytics_accuracy import accuracy_report, show_accuracy
 from sluicegate.cli.analytics_status import home_report, kafka_report, show
 from sluicegate.cli.kafka import group_option, kafka_of, kafka_options
 from sluicegate.cli.options import AddressType, DurationType, Group, all_of, config_option, flag, option
-from sluicegate.clock import SystemClock
+from sluicegate.clock import US_PER_S, SystemClock
 from sluicegate.errors import ConfigurationError
 
 __all__ = ["analytics"]
@@ -138,6 +140,23 @@ def _status(**values: Any) -> int:
     finally:
         home.close()
     return 0
+
+
+@analytics.command("accuracy")
+@_home_options()
+@option("window", type=_DURATION, default="15m", metavar="SPAN", help="How long a time, up to now.")
+@flag("json", help="One JSON object instead of text.")
+@config_option()
+def _accuracy(**values: Any) -> int:
+    """Hold what watched counters admitted against their limits: by rule, and the counters that admitted too much. Exits 1 where one did."""
+    home = open_home(values["data"], values["clickhouse"])
+    until_us = SystemClock().now_us()
+    try:
+        report = accuracy_report(home, Span(max(0, until_us - int(values["window"] * US_PER_S)), until_us))
+    finally:
+        home.close()
+    show_accuracy(report, as_json=values["json"])
+    return int(bool(report["worst"]))
 
 
 def _kafka(values: dict[str, Any]) -> KafkaSettings:

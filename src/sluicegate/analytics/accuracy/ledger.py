@@ -21,6 +21,7 @@ from sluicegate.events import Admission
 __all__ = ["BucketLedger", "FixedLedger", "Ledger", "Numbers", "WindowLedger", "ledger_of"]
 
 _DAY_US: Final = 86_400 * US_PER_S
+_GIVEN_MAX: Final = 64
 
 
 class Numbers(NamedTuple):
@@ -49,8 +50,8 @@ class Ledger(ABC):
         self.began_us = self.made_us = began_us
         self.slack_us = slack_us
         self._used: dict[Numbers, int] = {numbers: began_us}
-        self._credit, self._credit_until_us = 0, 0
-        self._seen_us = began_us
+        # [until when they are set against admissions, tokens], by time.
+        self._given: deque[list[int]] = deque()
 
     def use(self, numbers: Numbers, now_us: int) -> None:
         """The counter is asked under these numbers, of the same algorithm."""
@@ -63,27 +64,38 @@ class Ledger(ABC):
 
     def admit(self, now_us: int, cost: int) -> int:
         """Count an admission; how many tokens too many there are with it."""
-        self._seen_us = now_us
-        if self._credit:
-            credit = min(self._credit, cost) if now_us <= self._credit_until_us else 0
-            self._credit = self._credit - credit if credit else 0
-            cost -= credit
-        return self._add(now_us, cost)
+        given = self._given
+        while given and given[0][0] < now_us:
+            until_us, tokens = given.popleft()
+            self._lower(until_us, tokens)
+        while given and cost:
+            used = min(cost, given[0][1])
+            cost -= used
+            given[0][1] -= used
+            if not given[0][1]:
+                given.popleft()
+        return self._add(now_us, cost) if cost else 0
 
     def give_back(self, now_us: int, tokens: int) -> None:
-        """Up to ``tokens`` were given back. What finds nothing used now may belong to a charge that is told as a little later."""
-        now_us = self._seen_us = max(now_us, self._seen_us)
-        self.began_us = now_us
-        left = self._lower(now_us, tokens)
-        self._credit = (self._credit if now_us <= self._credit_until_us else 0) + left
-        self._credit_until_us = now_us + ACCURACY_GIVEN_US
+        """Up to ``tokens`` were given back.
+
+        They are set against what is admitted next, and what is left of them after ACCURACY_GIVEN_US is taken off. So it does not matter whether the charge, or
+        the admission that they made room for, is told as a little earlier or later; and time drains what is there meanwhile as it does in the counter.
+        """
+        self.began_us = max(self.began_us, now_us)
+        given, until_us = self._given, now_us + ACCURACY_GIVEN_US
+        if given and (given[-1][0] >= until_us or len(given) >= _GIVEN_MAX):
+            given[-1][0] = max(given[-1][0], until_us)
+            given[-1][1] += tokens
+        else:
+            given.append([until_us, tokens])
 
     @abstractmethod
     def _add(self, now_us: int, cost: int) -> int: ...
 
     @abstractmethod
-    def _lower(self, now_us: int, tokens: int) -> int:
-        """Take off so many tokens; how many there were not."""
+    def _lower(self, now_us: int, tokens: int) -> None:
+        """Take off so many tokens, as far as there are any."""
         ...
 
     @abstractmethod
@@ -127,10 +139,9 @@ class BucketLedger(Ledger):
         level = self._at(now_us) + 2 * self.slack_us * numbers.tokens
         return level + cost * numbers.period_us <= numbers.capacity * numbers.period_us
 
-    def _lower(self, now_us: int, tokens: int) -> int:
-        level, off = self._at(now_us), tokens * self.numbers.period_us
-        self._level, self._last_us = max(0, level - off), max(now_us, self._last_us)
-        return max(0, -(-(off - level) // self.numbers.period_us))
+    def _lower(self, now_us: int, tokens: int) -> None:
+        self._level = max(0, self._at(now_us) - tokens * self.numbers.period_us)
+        self._last_us = max(now_us, self._last_us)
 
     def _at(self, now_us: int) -> int:
         return max(self._level - max(0, now_us - self._last_us) * self.numbers.tokens, 0)
@@ -173,17 +184,15 @@ class FixedLedger(Ledger):
             return None
         return self._count + self._before + cost <= self.numbers.capacity
 
-    def _lower(self, now_us: int, tokens: int) -> int:
+    def _lower(self, now_us: int, tokens: int) -> None:
         self._turn(now_us)
-        left = max(0, tokens - self._count)
         # Of which window it was is not told; taken off wherever it may have been, it can hide an excess and make none.
         self._count, self._before = max(0, self._count - tokens), max(0, self._before - tokens)
         self._late = min(self._late, self._count)
-        return left
 
     def _turn(self, now_us: int) -> None:
         window = now_us // self.numbers.window_us
-        if window != self._window:
+        if window > self._window:
             over = min(self._late, max(0, self._count - self.numbers.capacity))
             follows = window == self._window + 1
             # ``_before``: of the window before, so far as it can still take what comes at its border.
@@ -222,7 +231,7 @@ class WindowLedger(Ledger):
     def room(self, now_us: int, cost: int) -> bool | None:  # noqa: ARG002 - an estimate's room is its own to say
         return None
 
-    def _lower(self, now_us: int, tokens: int) -> int:
+    def _lower(self, now_us: int, tokens: int) -> None:
         self._leave(now_us)
         # Off the newest, which would stay longest.
         while tokens and self._cells:
@@ -232,7 +241,6 @@ class WindowLedger(Ledger):
             tokens -= off
             if not self._cells[-1][1]:
                 self._cells.pop()
-        return tokens
 
     def _leave(self, now_us: int) -> None:
         ends_us = now_us - max(self.numbers.window_us - 2 * self.slack_us, 1)
