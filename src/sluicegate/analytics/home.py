@@ -70,7 +70,8 @@ class Home(Protocol):
     ) -> Offenders:
         """The clients that came most, merged over nodes and time. ``rule``: of that rule; "": overall; None: of each rule, overall left out.
 
-        ``subject``: of that client only. Kept by minute and hour, so the span is widened to those.
+        ``subject``: of that client only. The span is widened to whole cells as counts are, by ``HomeStatus.clients_kept_us``: seconds at least for
+        the last minutes, before that minutes and hours.
         """
         ...
 

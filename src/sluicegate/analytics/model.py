@@ -169,7 +169,7 @@ class HomeStatus(Struct, frozen=True, omit_defaults=True):
 
     ``kind``: "embedded" or "clickhouse". ``first_us``, ``last_us``: the interval of all counts kept; None where there are none.
     ``kept_since_us``: since when counts of each resolution are complete, by its length in seconds. ``size_bytes``: on disk; None where not known.
-    ``schema``: version of its tables.
+    ``clients_since_us``: since when clients are complete by seconds; at least the last minutes. ``schema``: version of its tables.
     """
 
     kind: str
@@ -179,6 +179,13 @@ class HomeStatus(Struct, frozen=True, omit_defaults=True):
     last_us: int | None = None
     size_bytes: int | None = None
     kept_since_us: Mapping[int, int] = {}
+    clients_since_us: int = 0
+
+    @property
+    def clients_kept_us(self) -> dict[int, int]:
+        """Since when clients of each resolution are complete, by its length in seconds."""
+        seconds_us = max(self.kept_since_us.get(SECOND_S, 0), self.clients_since_us)
+        return {**self.kept_since_us, SECOND_S: seconds_us}
 
 
 def check_step(span: Span, step_s: int | None) -> None:

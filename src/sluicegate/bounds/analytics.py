@@ -7,6 +7,7 @@ from typing import Final
 __all__ = [
     "ADMISSIONS_KEPT_MAX",
     "ADMISSIONS_KEPT_S",
+    "CLIENT_SECONDS_KEPT_S",
     "DECISIONS_KEPT_MAX",
     "DECISIONS_KEPT_S",
     "DEMAND_KEPT_MAX",
@@ -26,6 +27,7 @@ __all__ = [
     "MINUTES_KEPT_S",
     "MINUTE_OFFENDERS",
     "SECONDS_KEPT_S",
+    "SECOND_OFFENDERS",
     "TRAFFIC_BATCHES_MAX",
     "TRAFFIC_ROWS_MAX",
     "TRAFFIC_STEPS_MAX",
@@ -48,10 +50,13 @@ DECISIONS_KEPT_MAX: Final = 200_000
 DEMAND_KEPT_MAX: Final = 500_000
 ADMISSIONS_KEPT_MAX: Final = 200_000
 
-# Clients kept of one rule and kind in a cell of a minute and of an hour when it is cut, which is when it has twice as many. The counts of those cut off are
-# told as an error. Ten rules fill 100 MB in two days of minutes and as much in a month of hours, at most.
+# Clients kept of one rule and kind in a cell of a second, a minute and an hour when it is cut, which is when it has twice as many. The counts of those cut off are
+# told as an error. Ten rules fill 100 MB in two days of minutes and as much in a month of hours, at most; seconds are kept for as
+# long as somebody looks at what happens now, 20 MB.
+SECOND_OFFENDERS: Final = 50
 MINUTE_OFFENDERS: Final = 50
 HOUR_OFFENDERS: Final = 100
+CLIENT_SECONDS_KEPT_S: Final = 180
 
 # Bytes of the embedded home's file, its log left out: a machine that only limits has that to spare. The oldest detail goes first.
 EMBEDDED_HOME_BYTES: Final = 536_870_912

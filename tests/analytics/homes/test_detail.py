@@ -11,6 +11,7 @@ import pytest
 from sluicegate.algorithms.space_saving import SpaceSaving
 from sluicegate.analytics.home import Home
 from sluicegate.analytics.model import OffenderRow, WatchLevel
+from sluicegate.analytics.offenders.batches import merged_batches, offenders_of
 from sluicegate.clock import US_PER_S
 from sluicegate.errors import InvalidRequest
 from sluicegate.events import (
@@ -82,6 +83,54 @@ def test_offenders_hold_their_bounds(home: Home, world: Any) -> None:
         else:
             assert times <= got.error, client
     assert [row.times for row in got.rows] == sorted((row.times for row in got.rows), reverse=True)
+
+
+def test_offenders_by_seconds(home: Home, world: Any) -> None:
+    """A span of seconds in the last minutes is answered for just those, and together with whole minutes where it is longer."""
+    # Clients are kept by seconds for the last minutes only.
+    world.base_us += 1_080 * US_PER_S
+    for second in range(-70, 70):
+        world.batch(
+            "ab"[second % 2],
+            second,
+            subjects=[SubjectCount("api", f"s{second % 3}", "refused", 100 + second)],
+            totals=[SubjectTotal("api", "refused", 100 + second)],
+        )
+    home.ingest(world.batches)
+    home.prune(world.base_us + 70 * US_PER_S)
+    assert home.status().clients_kept_us[1] <= world.base_us - 70 * US_PER_S
+    for since, until in ((3, 4), (3, 13), (55, 65), (-7, 3), (-1, 61), (-70, 69), (0, 60), (5, 5)):
+        got = home.offenders(world.span(since, until), rule="api")
+        want: Counter[str] = Counter()
+        for second in range(since, until):
+            want[f"s{second % 3}"] += 100 + second
+        assert {row.subject: row.times for row in got.rows} == want, (since, until)
+        assert (got.total, got.error) == (want.total(), 0)
+
+
+def test_offenders_are_what_the_merger_says(home: Home, world: Any) -> None:
+    """Of random summaries, complete and not, a home answers exactly what merging them in a program does."""
+    random = Random(23)
+    for second in sorted(random.sample(range(180), 40)):
+        for node in random.sample("abc", 2):
+            untold = {rule: random.randrange(4) for rule in ("", "api", "login") if random.random() < 0.8}
+            world.batch(
+                node,
+                second,
+                subjects=[
+                    SubjectCount(rule, f"s{name}", "refused", least + random.randrange(9), random.randrange(least + 1))
+                    for rule, least in untold.items()
+                    for name in random.sample(range(60), random.randrange(20))
+                ],
+                totals=[SubjectTotal(rule, "refused", random.randrange(500), least) for rule, least in untold.items()],
+            )
+    home.ingest(random.sample(world.batches, len(world.batches)))
+    for since, until in ((0, 180), (0, 60), (60, 180), (-600, 1_200)):
+        span = world.span(since, until)
+        told = merged_batches(each for each in world.batches if span.since_us <= each.at_us < span.until_us)
+        for rule, limit in (("api", 10), ("", 1_000), (None, 7), (None, 1_000)):
+            chosen = {name: told[name, kind] for name, kind in told if (name == rule if rule is not None else name)}
+            assert home.offenders(span, rule=rule, limit=limit) == offenders_of(chosen, "refused", limit=limit)
 
 
 def test_sampled_offenders_say_so(home: Home, world: Any) -> None:

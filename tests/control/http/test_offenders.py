@@ -122,12 +122,27 @@ async def test_lookup_of_a_candidate(client: httpx.AsyncClient, filled: Callable
     assert (await ask(client, subject="user:3"))["rows"] == []
 
 
+async def test_now_is_the_last_seconds(client: httpx.AsyncClient, home: EmbeddedHome, clock: ManualClock) -> None:
+    """NOW/S is over the last ten seconds that nodes told of; a window of seconds is answered for just those."""
+    at_us = clock.now_us() - 40 * US_PER_S
+    home.ingest([batch(f"n{ago}", at_us + ago * US_PER_S, ("login", "user:1", 10 + ago, 0)) for ago in range(38)])
+    told = await ask(client, rule="login", window="20s")
+    assert [row["times"] for row in told["rows"]] == [sum(10 + ago for ago in range(20, 38))]
+    assert [row["per_s"] for row in told["rows"]] == [sum(10 + ago for ago in range(28, 38)) / 10]
+    assert told["until_us"] - told["since_us"] == 20 * US_PER_S
+    clock.advance(60 * US_PER_S)
+    told = await ask(client, rule="login", window="15m")
+    assert [row["per_s"] for row in told["rows"]] == [0.0]
+
+
 async def test_windows(client: httpx.AsyncClient, filled: Callable[[str], str], clock: ManualClock) -> None:
-    """A window ends now or at a time; it is widened to whole minutes, and says to which."""
-    assert len((await ask(client, window="10s", rule="login"))["rows"]) in {0, 2}
-    told = await ask(client, window="1h", until_us=clock.now_us() - 3_600 * US_PER_S)
+    """A window ends now or at a time; it is widened to whole seconds where there are such, and says to which."""
+    assert (await ask(client, window="10s", rule="login"))["rows"] == []
+    assert len((await ask(client, window="61s", rule="login"))["rows"]) == 2
+    told = await ask(client, window="1h", until_us=clock.now_us() - 3_600 * US_PER_S + 1)
     assert told["rows"] == []
-    assert told["until_us"] % (60 * US_PER_S) == told["since_us"] % (60 * US_PER_S) == 0
+    assert told["until_us"] == (clock.now_us() // US_PER_S - 3_599) * US_PER_S
+    assert told["until_us"] - told["since_us"] == 3_601 * US_PER_S
     assert told["newest_us"] > told["until_us"] - US_PER_S
     since = await ask(client, since_us=0, until_us=2 * 86_400 * US_PER_S)
     assert (since["since_us"], since["rows"]) == (0, [])

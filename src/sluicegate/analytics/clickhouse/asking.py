@@ -11,7 +11,6 @@ from sluicegate.analytics.clickhouse.rollup import TABLES, cell_rows
 from sluicegate.analytics.embedded.cells import Piece, pieces_of
 from sluicegate.analytics.model import (
     DIMENSIONS,
-    MINUTE_S,
     RESOLUTIONS_S,
     CountRow,
     DecisionRow,
@@ -39,9 +38,9 @@ _SPAN: Final = "at_us >= {since:Int64} AND at_us < {until:Int64}"
 _ONCE: Final = "ORDER BY at_us DESC, batch DESC, place DESC LIMIT 1 BY batch, place"
 
 
-def _pieces(connection: Connection, span: Span, step_s: int | None = None, shortest_s: int = 1) -> list[Piece]:
-    """What answers for a span. ``shortest_s``: cells shorter than that are not asked."""
-    finest = max(cells_of(span, step_s, kept_since_us(connection)), shortest_s)
+def _pieces(connection: Connection, span: Span, step_s: int | None = None) -> list[Piece]:
+    """What answers for a span."""
+    finest = cells_of(span, step_s, kept_since_us(connection))
     fitting = [length for length in RESOLUTIONS_S if step_s is None or step_s % length == 0]
     return pieces_of(span, finest, fitting[-1] if fitting else finest)
 
@@ -98,7 +97,7 @@ def offenders(
     """See ``Home``. A client came as often as its batches say, and in each other batch at most as often as that batch's ``untold``."""
     if not 1 <= limit <= TRAFFIC_ROWS_MAX:
         raise InvalidRequest("limit", f"must be 1 to {TRAFFIC_ROWS_MAX}, got {limit}")
-    parts = _pieces(connection, span, None, MINUTE_S)
+    parts = _pieces(connection, span)
     if not parts:
         return Offenders(kind, (), 0, 0)
     values: dict[str, Any] = {"kind": kind, "limit": limit + 1}

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from sluicegate.analytics.embedded.cells import Piece, halves, pieces_of, whole
+from sluicegate.analytics.embedded.cells import LARGEST, Piece, halves, pieces_of, whole
 from sluicegate.analytics.embedded.schema import DROPPED_FIELDS
 from sluicegate.analytics.model import (
     DIMENSIONS,
     RESOLUTIONS_S,
+    SECOND_S,
     CountRow,
     DecisionRow,
     Span,
@@ -27,7 +28,18 @@ from sluicegate.clock import US_PER_S
 from sluicegate.errors import InvalidRequest
 from sluicegate.events import Admission, DecisionSample, Demand, Dropped
 
-__all__ = ["counts", "decisions", "demand", "dropped", "kept_since_us", "nodes", "pieces", "watched"]
+__all__ = [
+    "clients_kept_us",
+    "clients_since_us",
+    "counts",
+    "decisions",
+    "demand",
+    "dropped",
+    "kept_since_us",
+    "nodes",
+    "pieces",
+    "watched",
+]
 
 _TABLES: Final = {"requests": DIMENSIONS, "rules": tuple(name for name in DIMENSIONS if name != "degraded")}
 _decision = msgspec.json.Decoder(DecisionSample).decode
@@ -41,11 +53,24 @@ def kept_since_us(connection: sqlite3.Connection) -> dict[int, int]:
     return {cell_s: since_s * US_PER_S for cell_s, since_s in rows}
 
 
+def clients_since_us(connection: sqlite3.Connection) -> int:
+    """Since when the clients of cells of a second are complete: those go long before the counts."""
+    row = connection.execute("SELECT value FROM numbers WHERE name = 'clients_since_s'").fetchone()
+    # A file of an earlier release, which nothing was written to since, has none.
+    return LARGEST if row is None else int(row[0]) * US_PER_S
+
+
+def clients_kept_us(connection: sqlite3.Connection) -> dict[int, int]:
+    """As ``kept_since_us``, of clients."""
+    kept = kept_since_us(connection)
+    return {**kept, SECOND_S: max(kept[SECOND_S], clients_since_us(connection))}
+
+
 def pieces(
-    connection: sqlite3.Connection, span: Span, step_s: int | None = None, shortest_s: int = RESOLUTIONS_S[0]
+    connection: sqlite3.Connection, span: Span, step_s: int | None = None, kept_us: Mapping[int, int] | None = None
 ) -> list[Piece]:
-    """What answers for a span. ``shortest_s``: cells shorter than that are not asked."""
-    finest = max(cells_of(span, step_s, kept_since_us(connection)), shortest_s)
+    """What answers for a span. ``kept_us``: since when cells are complete; None: as counts are."""
+    finest = cells_of(span, step_s, kept_since_us(connection) if kept_us is None else kept_us)
     fitting = [length for length in RESOLUTIONS_S if step_s is None or step_s % length == 0]
     return pieces_of(span, finest, fitting[-1] if fitting else finest)
 

@@ -15,7 +15,6 @@ from sluicegate.analytics.embedded.retention import Retention
 from sluicegate.analytics.embedded.schema import MIGRATIONS
 from sluicegate.analytics.model import (
     ANYTHING,
-    MINUTE_S,
     CountRow,
     DecisionRow,
     HomeStatus,
@@ -82,7 +81,7 @@ class EmbeddedHome:
         if not 1 <= limit <= TRAFFIC_ROWS_MAX:
             raise InvalidRequest("limit", f"must be 1 to {TRAFFIC_ROWS_MAX}, got {limit}")
         with self._reading() as connection:
-            pieces = asking.pieces(connection, span, None, MINUTE_S)
+            pieces = asking.pieces(connection, span, kept_us=asking.clients_kept_us(connection))
             return offenders.ask(connection, pieces, rule=rule, kind=kind, limit=limit, subject=subject)
 
     def decisions(
@@ -131,6 +130,7 @@ class EmbeddedHome:
                 (max(last) + 1) * US_PER_S if last else None,
                 pruning.size_bytes(connection),
                 asking.kept_since_us(connection),
+                asking.clients_since_us(connection),
             )
 
     def prune(self, now_us: int) -> None:

@@ -18,15 +18,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sluicegate.analytics.embedded.cells import LARGEST, Piece, halves, whole
-from sluicegate.analytics.model import HOUR_S, MINUTE_S, Kind, OffenderRow, Offenders
-from sluicegate.bounds import HOUR_OFFENDERS, MINUTE_OFFENDERS
+from sluicegate.analytics.model import HOUR_S, MINUTE_S, SECOND_S, Kind, OffenderRow, Offenders
+from sluicegate.bounds import HOUR_OFFENDERS, MINUTE_OFFENDERS, SECOND_OFFENDERS
 from sluicegate.clock import US_PER_S
 from sluicegate.events import Batch, SubjectTotal
 
 __all__ = ["CELLS_S", "ask", "keep"]
 
-CELLS_S: Final = (MINUTE_S, HOUR_S)
-_LEFT: Final = {MINUTE_S: MINUTE_OFFENDERS, HOUR_S: HOUR_OFFENDERS}
+CELLS_S: Final = (SECOND_S, MINUTE_S, HOUR_S)
+_LEFT: Final = {SECOND_S: SECOND_OFFENDERS, MINUTE_S: MINUTE_OFFENDERS, HOUR_S: HOUR_OFFENDERS}
 
 _TOTAL: Final = f"""INSERT INTO offender_totals VALUES (?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT DO UPDATE SET
     total = min(total, {LARGEST} - excluded.total) + excluded.total,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sluicegate.analytics.embedded.connection import transaction
@@ -11,6 +11,7 @@ from sluicegate.analytics.embedded.retention import Retention
 from sluicegate.analytics.model import HOUR_S, MINUTE_S, SECOND_S
 from sluicegate.bounds import (
     ADMISSIONS_KEPT_MAX,
+    CLIENT_SECONDS_KEPT_S,
     DECISIONS_KEPT_MAX,
     DEMAND_KEPT_MAX,
     EMBEDDED_HOME_PRUNE_STEPS,
@@ -23,7 +24,10 @@ _ROWS_OF_STEP: Final = 5_000
 _PAGES_OF_STEP: Final = 500
 _DETAIL: Final = ("admissions", "decisions", "demand")
 _CELL_TABLES: Final = ("requests", "rules", "dropped", "offenders", "offender_totals")
+_CLIENT_TABLES: Final = ("offenders", "offender_totals")
 _CELLS: Final = (SECOND_S, MINUTE_S, HOUR_S)
+_KEPT: Final = "UPDATE kept SET since_s = max(since_s, ?2) WHERE cell_s = ?1"
+_CLIENTS_KEPT: Final = "UPDATE numbers SET value = max(value, ?2) WHERE name = 'clients_since_s' AND ?1 = 1"
 
 
 def prune(connection: sqlite3.Connection, now_us: int, retention: Retention) -> bool:
@@ -60,6 +64,9 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 def _due(connection: sqlite3.Connection, horizon_s: int, retention: Retention) -> Iterator[None]:
     """Does one step between two of its values."""
+    clients_since_s = horizon_s - min(CLIENT_SECONDS_KEPT_S, retention.seconds_s)
+    while _drop_cells(connection, SECOND_S, clients_since_s, tables=_CLIENT_TABLES, note=_CLIENTS_KEPT):
+        yield
     for cell_s, kept_s in retention.of_cells.items():
         since_s = -(-(horizon_s - kept_s) // cell_s) * cell_s
         while _drop_cells(connection, cell_s, since_s):
@@ -73,22 +80,29 @@ def _due(connection: sqlite3.Connection, horizon_s: int, retention: Retention) -
         yield
 
 
-def _drop_cells(connection: sqlite3.Connection, cell_s: int, since_s: int, rows: int = _ROWS_OF_STEP) -> bool:
-    """Delete about ``rows`` rows of cells before ``since_s``, the oldest first; True where any were."""
+def _drop_cells(
+    connection: sqlite3.Connection,
+    cell_s: int,
+    since_s: int,
+    *,
+    tables: Sequence[str] = _CELL_TABLES,
+    note: str = _KEPT,
+) -> bool:
+    """Delete some rows of cells before ``since_s``, the oldest first; True where any were. ``note``: notes since when they are complete."""
     oldest: list[int] = []
-    for table in _CELL_TABLES:
+    for table in tables:
         text = f"SELECT at_s FROM {table} WHERE cell_s = ? AND at_s < ? ORDER BY at_s LIMIT 1 OFFSET ?"  # noqa: S608
         first = connection.execute(text, (cell_s, since_s, 0)).fetchone()
         if first is not None:
-            last = connection.execute(text, (cell_s, since_s, rows)).fetchone()
+            last = connection.execute(text, (cell_s, since_s, _ROWS_OF_STEP)).fetchone()
             # At least one whole cell, whatever it holds.
             oldest.append(since_s if last is None else max(last[0], first[0] + cell_s))
     if not oldest:
         return False
     before_s = min(oldest)
     with transaction(connection):
-        connection.execute("UPDATE kept SET since_s = max(since_s, ?) WHERE cell_s = ?", (before_s, cell_s))
-        for table in _CELL_TABLES:
+        connection.execute(note, (cell_s, before_s))
+        for table in tables:
             connection.execute(f"DELETE FROM {table} WHERE cell_s = ? AND at_s < ?", (cell_s, before_s))  # noqa: S608
     return True
 

@@ -45,5 +45,10 @@ _FIRST: Final = (
     """CREATE INDEX watched_at ON watched (at_us)""",
 )
 
-MIGRATIONS: Final = (_FIRST,)
+_CLIENTS_BY_SECOND: Final = (
+    # Clients are written by seconds too from now on; what was told before is complete by minutes only.
+    """INSERT INTO numbers SELECT 'clients_since_s', coalesce(max(at_s) + 1, 0) FROM dropped WHERE cell_s = 1""",
+)
+
+MIGRATIONS: Final = (_FIRST, _CLIENTS_BY_SECOND)
 """Step n makes version n + 1 of version n."""

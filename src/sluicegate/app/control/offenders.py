@@ -1,16 +1,27 @@
 """Who comes most: one answer from one home, the same over HTTP, of a file and on a terminal.
 
-Counts of clients are kept by minutes, and by hours where minutes are past their retention, so the window is widened to those,
-and everything in the answer is of the window so widened. What is told as being now is of the last whole minute and what
-there is of the next.
+Counts of clients are kept by seconds for the last minutes, by minutes, and by hours where those are past their retention. The window is
+widened to the shortest that there are, and everything in the answer is of the window so widened. What is told as being now is of the last
+RECENT_S seconds that nodes told of; where there are none by seconds, of the last whole minute and what there is of the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from sluicegate.analytics.home import Home
-from sluicegate.analytics.model import ANYTHING, HOUR_S, MINUTE_S, CountRow, Offenders, Span, Where
+from sluicegate.analytics.model import (
+    ANYTHING,
+    MINUTE_S,
+    SECOND_S,
+    CountRow,
+    HomeStatus,
+    Offenders,
+    Span,
+    Where,
+    cells_of,
+)
 from sluicegate.analytics.model import OffenderRow as Found
 from sluicegate.analytics.offenders import Names
 from sluicegate.bounds import TOP_ROWS_MAX
@@ -18,7 +29,10 @@ from sluicegate.clock import US_PER_S
 from sluicegate.control.offenders import OVERALL, OffenderRow, OffenderRule, OffendersAnswer, OffendersQuestion
 from sluicegate.events import ALLOWED, BYPASSED, SHADOW_DENIED, UNDECIDED, UNMATCHED
 
-__all__ = ["answer"]
+__all__ = ["RECENT_S", "answer"]
+
+RECENT_S: Final = 10
+"""Of how many seconds the rates of now are."""
 
 _LISTS = ("block:", "allow:")
 _PASSED = frozenset({ALLOWED, UNMATCHED, BYPASSED})
@@ -32,11 +46,8 @@ def answer(home: Home, query: OffendersQuestion, now_us: int, names: Names | Non
     status = home.status()
     until_us = now_us if query.until_us is None else query.until_us
     window = Span(max(0, until_us - query.window_us), until_us)
-    minutes_since_us = status.kept_since_us.get(MINUTE_S, 0)
-    span = window.in_cells_of(MINUTE_S if minutes_since_us <= window.since_us else HOUR_S)
-    late = span.until_us > now_us
-    minute_us = MINUTE_S * US_PER_S
-    recent = Span(max(0, span.until_us - (2 if late else 1) * minute_us), min(span.until_us, max(now_us, 1)))
+    span = window.in_cells_of(cells_of(window, None, status.clients_kept_us))
+    recent = _recent(span, status, now_us)
     recent_s = max(recent.length_us / US_PER_S, 1.0)
     found = _found(home, span, query, names)
     lately = _lately(home, recent, query, found)
@@ -69,6 +80,20 @@ def answer(home: Home, query: OffendersQuestion, now_us: int, names: Names | Non
         dropped=home.dropped(span),
         newest_us=status.last_us,
     )
+
+
+def _recent(span: Span, status: HomeStatus, now_us: int) -> Span:
+    """What rates are of: of a span up to now the last seconds that nodes told of, of one that is over its last minute."""
+    until_us = min(span.until_us, now_us) // US_PER_S * US_PER_S
+    if status.last_us is not None and until_us - RECENT_S * US_PER_S < status.last_us < until_us:
+        until_us = status.last_us
+    since_us = max(min(span.since_us, until_us), until_us - RECENT_S * US_PER_S)
+    is_over = span.until_us + RECENT_S * US_PER_S < now_us
+    if not is_over and status.clients_kept_us.get(SECOND_S, 0) <= since_us:
+        return Span(since_us, until_us)
+    minutes = 2 if span.until_us > now_us else 1
+    since_us = max(span.since_us, span.until_us - minutes * MINUTE_S * US_PER_S)
+    return Span(since_us, max(since_us, min(span.until_us, now_us)))
 
 
 def _found(home: Home, span: Span, query: OffendersQuestion, names: Names | None) -> Offenders:
