@@ -38,6 +38,8 @@ _SINCE: Final = ""
 
 _WHEN: Final = EndType()
 _EVERY_S_MIN: Final = 0.2
+_SCREEN_ROWS: Final = 100
+"""Asked for where a terminal shows them: as many as any has, also one that becomes larger meanwhile."""
 
 
 @click.command()
@@ -63,7 +65,8 @@ _EVERY_S_MIN: Final = 0.2
 def top(**values: Any) -> int:
     """Show who is refused most, of a rules service or of a data directory.
 
-    On a terminal it shows itself anew: q ends it, r goes through the rules, w through windows, s through what to sort by.
+    On a terminal it shows itself anew: q ends it, r goes through the rules, w through windows, s through what to sort by, k between who was
+    refused and who asked. It shows as many rows as fit, or --limit.
     """
     context = click.get_current_context()
     data: Path = values["data"]
@@ -72,6 +75,8 @@ def top(**values: Any) -> int:
     asked = {
         name: values.pop(name) for name in ("window", "rule", "kind", "find", "names", "limit", "at", "since", "until")
     }
+    if is_live and context.get_parameter_source("limit") is ParameterSource.DEFAULT:
+        asked["limit"] = min(max(asked["limit"], _SCREEN_ROWS), TOP_ROWS_MAX)
     every_s = max(values.pop("every"), _EVERY_S_MIN)
     _check(context, asked)
     is_local = context.get_parameter_source("data") is ParameterSource.COMMANDLINE or values["server"] is None
@@ -128,7 +133,7 @@ def _local(
 def _params(asked: dict[str, Any], view: View) -> dict[str, str]:
     """The query. A window up to now is left to the clock of the service."""
     question = _question(asked, view)
-    params = {"rule": view.rule, "kind": asked["kind"], "subject": asked["find"], "limit": str(asked["limit"])}
+    params = {"rule": view.rule, "kind": view.kind, "subject": asked["find"], "limit": str(asked["limit"])}
     if asked["at"] is None and view.window != _SINCE:
         return {**params, "window": view.window}
     assert question.until_us is not None
@@ -147,7 +152,9 @@ async def _show(
     is_live: bool,
     as_json: bool,
 ) -> int:
-    view = View(_SINCE if asked["since"] is not None else asked["window"], asked["rule"], find=asked["find"])
+    view = View(
+        _SINCE if asked["since"] is not None else asked["window"], asked["rule"], find=asked["find"], kind=asked["kind"]
+    )
     if is_live:
         await watch(ask, view, every_s, WINDOWS)
         return 0
@@ -168,7 +175,7 @@ def _question(asked: dict[str, Any], view: View) -> OffendersQuestion:
     window_us = parse_window(window)
     if view.window == _SINCE:
         window_us = until_us - _moment_us(asked["since"], now_us)
-    return OffendersQuestion(window_us, until_us, view.rule, asked["kind"], asked["find"], asked["limit"])
+    return OffendersQuestion(window_us, until_us, view.rule, view.kind, asked["find"], asked["limit"])
 
 
 def _moment_us(end: End | None, now_us: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,17 @@ def test_page_shows_what_is_printed(
     Path("access.log").write_text(next(text for language, text in blocks if language == "text"))
     Path("data").mkdir()
     Path("data/analytics.secret").write_text("0f3c8a51-the-secret-of-this-page\n")
-    shown = [text.partition("\n") for language, text in blocks if language == "console"]
-    assert len(shown) == 3
-    for command, _, output in shown:
-        assert run(shlex.split(command)[2:]) == 0
-        assert capsys.readouterr().out == output
+    shown = [each for language, text in blocks if language == "console" for each in _commands(text)]
+    assert len(shown) == 5
+    for command, output in shown:
+        if command.startswith("sluicegate "):
+            assert run(shlex.split(command)[1:]) == 0
+            assert capsys.readouterr().out == output
+        else:
+            made = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True)
+            assert made.stdout == output
+
+
+def _commands(block: str) -> list[tuple[str, str]]:
+    """The commands of a block, each with what stands below it."""
+    return [(command, output) for command, _, output in (each.partition("\n") for each in block.split("$ ")[1:])]

@@ -174,7 +174,7 @@ def test_no_directory_is_one_clear_line(folder: Path, capsys: pytest.CaptureFixt
 
 
 def test_live_on_a_terminal(top: Top, folder: Path) -> None:
-    """On a terminal it shows itself until ``q``; ``w``, ``r`` and ``s`` change what is shown; the terminal is as before."""
+    """On a terminal it shows itself until ``q``; ``w``, ``r``, ``s`` and ``k`` change what is shown; the terminal is as before."""
     top(*AT)
     primary, secondary = pty.openpty()
     command = [sys.executable, "-m", "sluicegate", "top", "--data", "data", "--every", "500ms", *AT]
@@ -203,6 +203,8 @@ def test_live_on_a_terminal(top: Top, folder: Path) -> None:
         until(b"all rules together")
         os.write(primary, b"s")
         until(b"s sort (now)")
+        os.write(primary, b"k")
+        until(b"k kind (asked)")
         os.write(primary, b"q")
         until(b"\x1b[?1049l")
         assert process.wait(60) == 0

@@ -65,6 +65,8 @@ def _turn(key: str, view: View, answer: dict[str, Any], windows: Sequence[str]) 
         view.window = _after(view.window, windows)
     elif key == "s":
         view.sort = _after(view.sort, SORTS)
+    elif key == "k":
+        view.kind = "asked" if view.kind == "refused" else "refused"
     elif key == "r":
         rules = sorted({row["rule"] for row in answer["rules"]} | ({view.rule} - {"", OVERALL}))
         view.rule = _after(view.rule, ["", OVERALL, *rules])

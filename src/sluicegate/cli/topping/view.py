@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class View:
-    """What is looked at. ``window``: as it is written, "" where it is known by its ends. ``find``: the client looked for. ``keys``: a line says which there
+    """What is looked at. ``window``: as it is written, "" where it is known by its ends. ``find``: the client looked for. ``kind``: of whom. ``keys``: a line says which there
     are. ``trouble``: why what is shown is not of now."""
 
     window: str
@@ -43,6 +43,7 @@ class View:
     keys: bool = False
     trouble: str = ""
     find: str = ""
+    kind: Literal["refused", "asked"] = "refused"
 
 
 class _Column(NamedTuple):
@@ -59,7 +60,7 @@ def lines(answer: dict[str, Any], view: View, width: int = 100, height: int | No
     made.append(Line(""))
     foot = []
     if view.keys:
-        foot.append(Line(f"q quit  r rule  w window  s sort ({view.sort})", "dim"))
+        foot.append(Line(f"q quit  r rule  w window  s sort ({view.sort})  k kind ({view.kind})", "dim"))
     rows = answer["rows"]
     if rows:
         left = None if height is None else max(height - len(made) - len(foot) - 1, 1)
