@@ -139,6 +139,7 @@ class Application:
                     clock=clock,
                     ready=self.status.ready,
                     metrics=self.metrics.exposition,
+                    open_metrics=self.metrics.open_metrics,
                     peers=fleet,
                     headers=self.headers,
                     settings=settings.serving,
@@ -218,6 +219,7 @@ class Application:
             clock=self.clock,
             ready=self.status.ready,
             metrics=self.metrics.exposition,
+            open_metrics=self.metrics.open_metrics,
             settings=replace(self.settings.serving, api_token=None),
             paths=PEER_PATHS,
         )
@@ -231,6 +233,7 @@ class Application:
             clock=self.clock,
             ready=self.status.ready,
             metrics=self.metrics.exposition,
+            open_metrics=self.metrics.open_metrics,
             settings=replace(self.settings.serving, api_token=token),
             paths=OPERATED_PATHS,
         )

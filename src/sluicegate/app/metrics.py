@@ -20,6 +20,7 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from sluicegate.app.analytics.accuracy import AccuracyWatch, accuracy_metrics
 from sluicegate.app.analytics.flusher import Flusher
@@ -28,12 +29,13 @@ from sluicegate.app.client_metrics import client_metrics
 from sluicegate.app.feed.metrics import feed_metrics
 from sluicegate.app.feed.node import FeedNode
 from sluicegate.app.near_metrics import near_metrics
+from sluicegate.app.open_metrics import OPEN_CONTENT_TYPE, open_metrics
 from sluicegate.app.status import Status
 from sluicegate.app.store_metrics import store_metrics
 from sluicegate.app.tls import ListenerTls
 from sluicegate.app.tls_metrics import tls_metrics
 from sluicegate.clock import US_PER_S
-from sluicegate.doors.durations import Durations
+from sluicegate.doors.durations import Durations, Example
 from sluicegate.doors.gateway import Gateway
 from sluicegate.doors.grpc.calls import CODES
 from sluicegate.doors.grpc.door import GrpcDoor
@@ -70,6 +72,10 @@ class Metrics(Collector):
     def exposition(self) -> tuple[str, bytes]:
         """Content type and text of the answer to a scrape."""
         return CONTENT_TYPE, generate_latest(self._registry)
+
+    def open_metrics(self) -> tuple[str, bytes]:
+        """The same as OpenMetrics 1.0, which has exemplars too."""
+        return OPEN_CONTENT_TYPE, open_metrics(self._registry)
 
     def collect(self) -> Iterable[Metric]:
         """Every metric with its values now."""
@@ -263,8 +269,19 @@ def _histogram(name: str, text: str, values: Mapping[Any, Durations], *labels: s
     family = HistogramMetricFamily(f"sluicegate_{name}", text, labels=list(labels))
     for key, durations in values.items():
         buckets, sum_s = durations.buckets()
-        family.add_metric(list(key), buckets, sum_s)
+        family.add_metric(
+            list(key),
+            [
+                bucket if one is None else (*bucket, _exemplar(one))
+                for bucket, one in zip(buckets, durations.examples, strict=True)
+            ],
+            sum_s,
+        )
     return family
+
+
+def _exemplar(one: Example) -> Exemplar:
+    return Exemplar({"trace_id": one.trace_id}, one.took_us / US_PER_S, one.ended_us / US_PER_S)
 
 
 def _labelled(name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, int]) -> Metric:

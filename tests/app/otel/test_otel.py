@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from sluicegate.app.build import Application, build
 from sluicegate.app.settings import Settings
@@ -106,6 +107,25 @@ async def test_sampled_requests_have_spans_and_no_others(rules: Path, receiver: 
     assert last["sluicegate.outcome"].string_value == "refused"
     assert last["sluicegate.rule"].string_value == "login"
     assert all(b"203.0.113.9" not in body for body in posted)
+
+
+async def test_the_trace_of_a_measured_request_is_an_exemplar(rules: Path, receiver: Receiver) -> None:
+    """In OpenMetrics only, and of sampled traces only: one bucket names the trace and how long it took."""
+    application = composed(rules)
+    ask(application, f"00-{TRACE}-{SPAN}-01")
+    for _ in range(20):
+        ask(application, None)
+    kind, opened = application.metrics.open_metrics()
+    assert kind == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    exemplars = [
+        (sample.name, sample.exemplar.labels)
+        for family in text_string_to_metric_families(opened.decode())
+        for sample in family.samples
+        if sample.exemplar is not None
+    ]
+    assert exemplars == [("sluicegate_decision_duration_seconds_bucket", {"trace_id": TRACE})]
+    assert TRACE.encode() not in application.metrics.exposition()[1]
+    await application.close()
 
 
 async def test_decisions_are_counted(rules: Path, receiver: Receiver) -> None:

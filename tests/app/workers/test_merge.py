@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from sluicegate.app.workers.merge import merge
+from sluicegate.app.open_metrics import open_metrics as generate_open_metrics
+from sluicegate.app.workers.merge import END, merge
 
 AWKWARD = ["plain", 'quote " brace } space', "back\\slash", "line\nbreak", "{", "", "\u2028separator\x0b", "naïve ☃"]
 
@@ -64,3 +66,26 @@ def test_samples_of_a_family_stand_together() -> None:
 def test_labels_are_written_as_the_format_asks(line: str, merged: str) -> None:
     """A sample without labels, with an empty set of them, and with some."""
     assert merge({7: f"# HELP a A\n# TYPE a gauge\n{line}\n".encode()}).decode().splitlines()[-1] == merged
+
+
+def test_open_metrics_are_merged_with_their_exemplars() -> None:
+    """The end of each is left out, once more said by whoever sends the whole; an exemplar stays with its sample."""
+    registry = CollectorRegistry()
+    seconds = Histogram("took_seconds", "Of a request", buckets=(1,), registry=registry)
+    seconds.observe(0.5, {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736"})
+    Counter("bare", "Without labels", registry=registry).inc(1, {"trace_id": "7"})
+    merged = merge({1: generate_open_metrics(registry), 2: generate_open_metrics(registry)})
+    assert END.encode() not in merged
+    found = {
+        (sample.name, sample.labels["worker"]): sample.exemplar.labels["trace_id"]
+        for family in open_families(merged.decode() + f"{END}\n")
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    assert found == {
+        ("took_seconds_bucket", "1"): trace,
+        ("took_seconds_bucket", "2"): trace,
+        ("bare_total", "1"): "7",
+        ("bare_total", "2"): "7",
+    }

@@ -11,8 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sluicegate.app import logs
+from sluicegate.app.open_metrics import open_metrics
 from sluicegate.app.workers.directory import rules_in_service, worker_socket
-from sluicegate.app.workers.merge import merge
+from sluicegate.app.workers.merge import END, merge
 from sluicegate.app.workers.messages import Restarts
 from sluicegate.bounds import FLEET_ANSWER_BYTES_MAX, FLEET_ANSWER_S
 from sluicegate.doors.http.respond import Reply
@@ -30,8 +31,9 @@ class Fleet:
         self.workers = workers
         self.restarts = restarts
         self._directory = directory
-        self._askers: list[Callable[[str, bytes], None]] = []
-        self._asking: asyncio.Future[None] | None = None
+        self._askers: dict[str, list[Callable[[str, bytes], None]]] = {}
+        """By the format that they want, as ``Accept`` says it."""
+        self._asking: dict[str, asyncio.Future[None]] = {}
 
     @property
     def socket(self) -> Path:
@@ -43,15 +45,17 @@ class Fleet:
         """Where the workers keep the rules in service for each other."""
         return rules_in_service(self._directory)
 
-    def scrape(self, own: Callable[[], tuple[str, bytes]], answer: Callable[[str, bytes], None]) -> None:
+    def scrape(
+        self, own: Callable[[], tuple[str, bytes]], answer: Callable[[str, bytes], None], *, accept: str = ""
+    ) -> None:
         """Give ``answer`` the metrics of all workers, each sample with its ``worker``, in at most ``FLEET_ANSWER_S``.
 
         ``own`` gives content type and text of this one. A worker that gives none in time is left out, and ``sluicegate_worker_up``
-        says so. Whoever asks while others are being asked gets the same answer.
+        says so. Whoever asks for the same format while others are being asked gets the same answer.
         """
-        self._askers.append(answer)
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(self._answer(own))
+        self._askers.setdefault(accept, []).append(answer)
+        if accept not in self._asking:
+            self._asking[accept] = asyncio.ensure_future(self._answer(own, accept))
 
     async def refund(self, body: bytes) -> Reply | None:
         """Ask all others to give back what the decision named in ``body`` has charged; the answer of the one that knows it.
@@ -66,30 +70,31 @@ class Fleet:
         answers = await asyncio.gather(*(_ask(worker_socket(self._directory, number), request) for number in others))
         return dict(zip(others, answers, strict=True))
 
-    async def _answer(self, own: Callable[[], tuple[str, bytes]]) -> None:
+    async def _answer(self, own: Callable[[], tuple[str, bytes]], accept: str) -> None:
         content_type, text = own()
         try:
-            text = await self._exposition(text)
+            text = await self._exposition(text, accept)
         except Exception:  # noqa: BLE001 - a fault of ours must not leave whoever asks without an answer
             logs.LOGGER.exception("scrape_failed")
-        askers, self._askers, self._asking = self._askers, [], None
-        for answer in askers:
+        del self._asking[accept]
+        for answer in self._askers.pop(accept):
             answer(content_type, text)
 
-    async def _exposition(self, own: bytes) -> bytes:
-        answers = await self._ask_others(_request("GET", "/metrics"))
+    async def _exposition(self, own: bytes, accept: str) -> bytes:
+        answers = await self._ask_others(_request("GET", "/metrics", accept=accept))
         texts = {number: answer[2] for number, answer in answers.items() if answer is not None and answer[0] == _OK}
         found = dict(sorted((texts | {self.worker: own}).items()))
         # Beside the loop: of many workers and rules these are megabytes.
         merged = await asyncio.to_thread(merge, found)
-        return fleet_exposition(self.workers, frozenset(found), self.restarts) + merged
+        end = f"{END}\n".encode() if accept else b""
+        return fleet_exposition(self.workers, frozenset(found), self.restarts, accept=accept) + merged + end
 
 
-def fleet_exposition(workers: int, up: frozenset[int], restarts: Restarts) -> bytes:
-    """What is known of ``workers`` workers themselves, of which those of ``up`` have answered."""
+def fleet_exposition(workers: int, up: frozenset[int], restarts: Restarts, *, accept: str = "") -> bytes:
+    """What is known of ``workers`` workers themselves, of which those of ``up`` have answered; without the end of OpenMetrics."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_FleetMetrics(workers, up, restarts))
-    return generate_latest(registry)
+    return open_metrics(registry).removesuffix(f"{END}\n".encode()) if accept else generate_latest(registry)
 
 
 class _FleetMetrics(Collector):
@@ -141,6 +146,9 @@ async def _read(reader: asyncio.StreamReader) -> Reply:
     return int(start.split(" ")[1]), kept, await reader.readexactly(length)
 
 
-def _request(method: str, path: str, body: bytes = b"") -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nHost: worker\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+def _request(method: str, path: str, body: bytes = b"", *, accept: str = "") -> bytes:
+    asked = f"Accept: {accept}\r\n" if accept else ""
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: worker\r\n{asked}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     return head.encode("ascii") + body

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-__all__ = ["merge"]
+__all__ = ["END", "merge"]
+
+END: Final = "# EOF"
+"""The last line of OpenMetrics."""
 
 
 def merge(texts: Mapping[int, bytes]) -> bytes:
-    """The expositions (Prometheus text format 0.0.4) of several workers as one, with ``worker`` as each sample's first label.
+    """The expositions (Prometheus text format 0.0.4, or all of them OpenMetrics 1.0) of several workers as one, with ``worker`` as each sample's first label.
 
     Samples of one family stay together, as the format asks; its help and type are those of the first that has it.
+    The end that OpenMetrics asks for is left to whoever sends the whole.
     """
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
@@ -23,6 +28,8 @@ def merge(texts: Mapping[int, bytes]) -> bytes:
                 known = family in heads
                 if not known:
                     heads[family], samples[family] = [line], []
+            elif line == END:
+                continue
             elif line.startswith("#"):
                 if not known:
                     heads[family].append(line)

@@ -26,7 +26,8 @@ from sluicegate.doors.http.replies import Replies, store_down
 from sluicegate.doors.http.respond import Reply, json_reply
 from sluicegate.doors.http.ruleset import RulesetReplies
 from sluicegate.doors.http.schema import Check, Checks, PlainCheck, as_check
-from sluicegate.doors.http.site import Answer, Route
+from sluicegate.doors.http.scrapes import Scrapes
+from sluicegate.doors.http.site import Route
 from sluicegate.doors.http.stats import HttpStats
 from sluicegate.doors.http.templates import PlainBatch
 from sluicegate.doors.http.waiting import WaitingApi
@@ -44,7 +45,7 @@ class DecisionApi:
     """Handlers by route, for a ``Site``.
 
     ``ready`` gives readiness and its JSON detail, ``metrics`` a content type and the exposition; both are called per
-    request and must be quick. ``peers``: other processes that serve the same clients; None: there are none. ``namespace`` sets
+    request and must be quick. ``open_metrics``: the same as OpenMetrics, for who prefers that; None: it is not spoken. ``peers``: other processes that serve the same clients; None: there are none. ``namespace`` sets
     apart the inline counters of services that share a store. ``refusals``: what refused clients are told; None: by the rules, without
     jitter. ``nginx_deny_status``: what nginx is told on a refusal, one of ``DENY_STATUSES``. ``ruleset``: the rules in
     service as a document; None: the route is not there. It gives the same object while they are the same. ``operated``: counters can be
@@ -60,6 +61,7 @@ class DecisionApi:
         *,
         ready: Callable[[], tuple[bool, dict[str, object]]],
         metrics: Callable[[], tuple[str, bytes]],
+        open_metrics: Callable[[], tuple[str, bytes]] | None = None,
         peers: Peers | None = None,
         refusals: Refusals | None = None,
         namespace: str = "default",
@@ -71,8 +73,7 @@ class DecisionApi:
         self._headers = headers
         self._ruleset = None if ruleset is None else RulesetReplies(ruleset)
         self._ready = ready
-        self._metrics = metrics
-        self._peers = peers
+        self._scrapes = Scrapes(metrics, open_metrics, peers)
         self._checks = Checks(InlinePolicies(headers, namespace))
         self._inline = InlineDecider(limiter)
         refusals = refusals or Refusals(limiter)
@@ -116,9 +117,7 @@ class DecisionApi:
             Route("/livez", {"GET": self.live}, guarded=False),
             Route("/readyz", {"GET": self.ready}, guarded=False),
             Route("/healthz", {"GET": self.ready}, guarded=False),
-            Route("/metrics", {"GET": self.metrics}, guarded=False)
-            if self._peers is None
-            else Route("/metrics", later={"GET": self.metrics_later}, guarded=False),
+            self._scrapes.route,
         )
         return {
             route.path: route
@@ -223,16 +222,3 @@ class DecisionApi:
         """``GET /readyz`` and ``/healthz``: whether traffic is wanted here, with the reasons."""
         ready, detail = self._ready()
         return json_reply(200 if ready else 503, msgspec.json.encode({"ready": ready, **detail}), _NO_STORE)
-
-    def metrics(self, _body: bytes) -> Reply:
-        """``GET /metrics``."""
-        return _exposition(*self._metrics())
-
-    def metrics_later(self, _body: bytes, answer: Answer) -> None:
-        """``GET /metrics`` of a process that asks others first."""
-        assert self._peers is not None, "the route is this one only where there are others"
-        self._peers.scrape(self._metrics, lambda content_type, text: answer(_exposition(content_type, text)))
-
-
-def _exposition(content_type: str, text: bytes) -> Reply:
-    return 200, f"Content-Type: {content_type}\r\n{_NO_STORE}", text

@@ -47,6 +47,7 @@ class HttpDoor:
         health_only: bool = False,
         paths: Container[str] | None = None,
         tracer: Tracer | None = None,
+        open_metrics: Callable[[], tuple[str, bytes]] | None = None,
     ) -> None:
         self.stats = HttpStats()
         self.settings = settings or HttpSettings()
@@ -57,6 +58,7 @@ class HttpDoor:
             clock,
             ready=ready,
             metrics=metrics,
+            open_metrics=open_metrics,
             peers=peers,
             refusals=refusals,
             nginx_deny_status=nginx_deny_status,
@@ -78,7 +80,7 @@ class HttpDoor:
                 handlers={method: sampled(each, self.durations) for method, each in check.handlers.items()},
                 later={method: sampled_later(each, self.durations) for method, each in check.later.items()},
             )
-        self._site = Site(routes, self.settings, clock, self.stats, tracer)
+        self._site = Site(routes, self.settings, clock, self.stats, tracer, self.durations)
 
     @property
     def routes(self) -> Mapping[str, Route]:

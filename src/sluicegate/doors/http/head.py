@@ -28,7 +28,7 @@ _SLASH: Final = ord("/")
 
 # A well-formed field that nothing here looks at, with the line end before it. What is not plainly that stays for the parser.
 _IDLE_FIELD: Final = re.compile(
-    rb"\r\n(?!(?:authorization|connection|content-encoding|content-length|expect|host|if-none-match|keep-alive|proxy-connection|te|trailer"
+    rb"\r\n(?!(?:accept|authorization|connection|content-encoding|content-length|expect|host|if-none-match|keep-alive|proxy-connection|te|trailer"
     rb"|transfer-encoding|upgrade):)[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*(?=\r\n)",
     re.IGNORECASE,
 )
@@ -46,11 +46,21 @@ class BadHead(Exception):
 class Head:
     """What matters of one request head. Immutable after parsing.
 
-    ``if_none_match``: the versions that the client has, if it says so once. ``length``: bytes of the body, or ``CHUNKED``. ``expect``: the client waits for ``100 Continue``. ``authorization``: the
+    ``accept``: the values of that field as one, empty where there is none. ``if_none_match``: the versions that the client has, if it says so once. ``length``: bytes of the body, or ``CHUNKED``. ``expect``: the client waits for ``100 Continue``. ``authorization``: the
     value of that field, if there was exactly one.
     """
 
-    __slots__ = ("authorization", "expect", "http10", "if_none_match", "keep_alive", "length", "method", "path")
+    __slots__ = (
+        "accept",
+        "authorization",
+        "expect",
+        "http10",
+        "if_none_match",
+        "keep_alive",
+        "length",
+        "method",
+        "path",
+    )
 
     def __init__(self, fields: _Fields, parser: HttpRequestParser) -> None:
         first, doubled = fields.first, fields.doubled
@@ -59,6 +69,7 @@ class Head:
         self.keep_alive = _keep_alive(fields, http10=self.http10)
         self.path = _path(fields.target)
         self.length = _length(fields, http10=self.http10)
+        self.accept = b",".join((first.get(b"accept", b""), *doubled.get(b"accept", ())))
         self.authorization = None if b"authorization" in doubled else first.get(b"authorization")
         self.if_none_match = None if b"if-none-match" in doubled else first.get(b"if-none-match")
         self.expect = _expect(fields, http10=self.http10)

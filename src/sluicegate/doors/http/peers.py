@@ -27,8 +27,13 @@ PEER_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/v1/refund
 class Peers(Protocol):
     """The connection of a client reaches one process, which is to answer for all. Methods are called on the loop's thread."""
 
-    def scrape(self, own: Callable[[], tuple[str, bytes]], answer: Callable[[str, bytes], None]) -> None:
-        """Give ``answer`` content type and exposition of all, once, before it returns or later; ``own`` gives those of this one."""
+    def scrape(
+        self, own: Callable[[], tuple[str, bytes]], answer: Callable[[str, bytes], None], *, accept: str = ""
+    ) -> None:
+        """Give ``answer`` content type and exposition of all, once, before it returns or later; ``own`` gives those of this one.
+
+        ``accept``: what the others are to be asked for to get the same format; empty: nothing is said.
+        """
         ...
 
     async def refund(self, body: bytes) -> Reply | None:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from sluicegate.bounds import HTTP_HEAD_MEMO_BYTES_MAX, HTTP_HEADS_MEMO_MAX
 from sluicegate.clock import Clock
 from sluicegate.doors.connections import Connections
+from sluicegate.doors.durations import Durations
 from sluicegate.doors.http.head import BadHead, Head, Subrequest, essence, parse_head, parse_subrequest
 from sluicegate.doors.http.memo import Memo
 from sluicegate.doors.http.respond import Reply, date_line, problem_reply
@@ -58,6 +59,8 @@ class Route:
     beside: int = 0
     etag: Callable[[], str] | None = None
     """The version of what GET gives, a quoted text; a client that has it is answered 304 without the body."""
+    by_accept: Callable[[bytes], Route] | None = None
+    """Set: gives the route that takes the place of this one, by the value of ``Accept``."""
     asking: Asking | None = None
     """Set: the route takes all methods and all that is below its path."""
 
@@ -109,8 +112,10 @@ class Site:
         clock: Clock,
         stats: HttpStats,
         tracer: Tracer | None = None,
+        durations: Durations | None = None,
     ) -> None:
         self._tracer = tracer
+        self._durations = durations or Durations(clock)
         self.routes = routes
         self.settings = settings
         self.stats = stats
@@ -129,7 +134,7 @@ class Site:
                 # Not remembered as it is: each request with it has a span of its own.
                 asked = self._ask(raw, peer) if len(raw) <= self.settings.head_bytes_max else None
                 plain = asked or self.learn(_TRACEPARENT.sub(b"", raw), peer)
-                return _traced(plain, self._tracer, parent, raw.lstrip()[:16].partition(b" ")[0].decode("latin-1"))
+                return self._traced(plain, self._tracer, parent, raw.lstrip()[:16].partition(b" ")[0].decode("latin-1"))
         known = self.heads.recall(raw)
         if known is None:
             settings = self.settings
@@ -178,6 +183,8 @@ class Site:
 
     def _route(self, head: Head) -> KnownHead:
         route = self.routes.get(head.path)
+        if route is not None and route.by_accept is not None:
+            route = route.by_accept(head.accept)
         refusal = self._refusal(head, route)
         name = route.path if route is not None else _OTHER
         counts = self.stats.requests[name]
@@ -221,41 +228,42 @@ class Site:
         self.stats.bad_requests["too_large"] += 1
         return problem_reply(413, problem(413, f"the body is larger than {self.settings.body_bytes_max} bytes"))
 
+    def _traced(self, known: KnownHead, tracer: Tracer, parent: Parent, method: str) -> KnownHead:
+        """The same head for one request, which gets a span that begins when it is complete."""
+        traced, handler, later, durations = copy(known), known.handler, known.later, self._durations
+
+        def handle(body: bytes) -> Reply:
+            ended = tracer.begin(parent, method, known.route)
+            try:
+                with durations.of_trace(parent.trace_id):
+                    reply = handler(body)
+            except BaseException:
+                ended(500, b"")
+                raise
+            ended(reply[0], reply[2])
+            return reply
+
+        def handle_later(body: bytes, answer: Answer) -> None:
+            assert later is not None
+            ended = tracer.begin(parent, method, known.route)
+
+            def answered(reply: Reply) -> None:
+                ended(reply[0], reply[2])
+                answer(reply)
+
+            try:
+                with durations.of_trace(parent.trace_id):
+                    later(body, answered)
+            except BaseException:
+                ended(500, b"")
+                raise
+
+        traced.handler = handle
+        traced.later = None if later is None else handle_later
+        return traced
+
     def _tick(self) -> None:
         self.date = date_line(self._clock.now_us())
-
-
-def _traced(known: KnownHead, tracer: Tracer, parent: Parent, method: str) -> KnownHead:
-    """The same head for one request, which gets a span that begins when it is complete."""
-    traced, handler, later = copy(known), known.handler, known.later
-
-    def handle(body: bytes) -> Reply:
-        ended = tracer.begin(parent, method, known.route)
-        try:
-            reply = handler(body)
-        except BaseException:
-            ended(500, b"")
-            raise
-        ended(reply[0], reply[2])
-        return reply
-
-    def handle_later(body: bytes, answer: Answer) -> None:
-        assert later is not None
-        ended = tracer.begin(parent, method, known.route)
-
-        def answered(reply: Reply) -> None:
-            ended(reply[0], reply[2])
-            answer(reply)
-
-        try:
-            later(body, answered)
-        except BaseException:
-            ended(500, b"")
-            raise
-
-    traced.handler = handle
-    traced.later = None if later is None else handle_later
-    return traced
 
 
 def _conditional(handler: Handler, etag: Callable[[], str], if_none_match: bytes | None) -> Handler:
