@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -16,6 +15,7 @@ from sluicegate.app.consuming.settings import ConsumingSettings
 from sluicegate.bounds import KAFKA_BLOCK_LINGER_S, KAFKA_TOPIC_RETENTION_S
 from sluicegate.cli.analytics_accuracy import accuracy_report, show_accuracy
 from sluicegate.cli.analytics_status import home_report, kafka_report, show
+from sluicegate.cli.clickhouse import migrate, rollup
 from sluicegate.cli.kafka import group_option, kafka_of, kafka_options
 from sluicegate.cli.options import AddressType, DurationType, Group, all_of, config_option, flag, option
 from sluicegate.clock import US_PER_S, SystemClock
@@ -41,6 +41,10 @@ def _home_options() -> Callable[[Function], Function]:
 @click.group(cls=Group)
 def analytics() -> None:
     """Bring what nodes tell through Kafka into a home, and look after the way there."""
+
+
+analytics.add_command(migrate)
+analytics.add_command(rollup)
 
 
 @analytics.command("consume")
@@ -107,21 +111,6 @@ def _topic(**values: Any) -> int:
 
     made = TopicSettings(values["partitions"], values["replicas"], values["topic_retention"])
     print("\n".join(make_topics(_kafka(values), made)))
-    return 0
-
-
-@analytics.command("migrate")
-@option("clickhouse", metavar="URL", help="Home in ClickHouse: clickhouse://USER@HOST:PORT/DATABASE.")
-@config_option()
-def _migrate(clickhouse: str | None) -> int:
-    """Make the database and its tables in ClickHouse, or bring them to this release. Several at once do no harm."""
-    from sluicegate.analytics.clickhouse import ClickHouseSettings
-    from sluicegate.analytics.clickhouse import migrate as bring
-
-    if not clickhouse:
-        raise ConfigurationError("--clickhouse: needed, as in clickhouse://default@127.0.0.1:8123/sluicegate")
-    done = bring(ClickHouseSettings.from_url(clickhouse, os.environ.get("SLUICEGATE_CLICKHOUSE_PASSWORD")))
-    print("\n".join(f"done {name}" for name in done) if done else "the tables are those of this release")
     return 0
 
 

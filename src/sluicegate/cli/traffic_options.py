@@ -10,10 +10,10 @@ import click
 
 from sluicegate.analytics.embedded import Retention
 from sluicegate.app.analytics.settings import MODES, SUBJECTS, AnalyticsSettings
-from sluicegate.cli.options import DurationType, option
+from sluicegate.cli.options import DurationType, all_of, option
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["analytics_of", "analytics_options"]
+__all__ = ["analytics_of", "analytics_options", "retention_names", "retention_of", "retention_options"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -21,7 +21,7 @@ _PATH: Final = click.Path(path_type=Path)
 _DURATION: Final = DurationType()
 _DEFAULTS: Final = Retention()
 _KEEP: Final[tuple[tuple[str, str, str], ...]] = (
-    ("analytics-keep-seconds", "seconds_s", "How long counts by seconds are kept in DATA/analytics.db."),
+    ("analytics-keep-seconds", "seconds_s", "How long counts by seconds are kept {}."),
     ("analytics-keep-minutes", "minutes_s", "How long counts by minutes are kept there."),
     ("analytics-keep-decisions", "decisions_s", "How long sampled decisions are kept there."),
     ("analytics-keep-demand", "demand_s", "How long the demand of sampled clients is kept there."),
@@ -46,16 +46,7 @@ def analytics_options() -> tuple[Callable[[Function], Function], ...]:
             default="digest",
             help="How clients are told of: digests under the secret in DATA/analytics.secret, or plain.",
         ),
-        *(
-            option(name, type=_DURATION, default=f"{getattr(_DEFAULTS, field)}s", help=text)
-            for name, field, text in _KEEP
-        ),
-        option(
-            "analytics-keep-days",
-            type=int,
-            default=_DEFAULTS.hours_s // _DAY_S,
-            help="For how many days counts by hours are kept there.",
-        ),
+        retention_options("in DATA/analytics.db"),
         option(
             "analytics-size-max-mb",
             type=int,
@@ -68,8 +59,29 @@ def analytics_options() -> tuple[Callable[[Function], Function], ...]:
     )
 
 
-def analytics_of(values: Mapping[str, Any]) -> AnalyticsSettings:
-    """What the flags say. Raises ConfigurationError."""
+def retention_options(where: str) -> Callable[[Function], Function]:
+    """How long what is kept ``where``."""
+    return all_of(
+        *(
+            option(name, type=_DURATION, default=f"{getattr(_DEFAULTS, field)}s", help=text.format(where))
+            for name, field, text in _KEEP
+        ),
+        option(
+            "analytics-keep-days",
+            type=int,
+            default=_DEFAULTS.hours_s // _DAY_S,
+            help="For how many days counts by hours are kept there.",
+        ),
+    )
+
+
+def retention_names() -> list[str]:
+    """The parameters that ``retention_options`` makes."""
+    return [name.replace("-", "_") for name in (*(name for name, _, _ in _KEEP), "analytics-keep-days")]
+
+
+def retention_of(values: Mapping[str, Any]) -> Retention:
+    """What ``retention_options`` say, and the size where there is a flag of it. Raises ConfigurationError."""
     fields = {field: values[name.replace("-", "_")] for name, field, _ in _KEEP}
     for name, field, _ in _KEEP:
         if fields[field] != int(fields[field]):
@@ -78,19 +90,24 @@ def analytics_of(values: Mapping[str, Any]) -> AnalyticsSettings:
         "size_max_bytes": "analytics-size-max-mb",
         "hours_s": "analytics-keep-days",
     }
+    size_mb = values.get("analytics_size_max_mb", _DEFAULTS.size_max_bytes // _MIB)
     try:
-        retention = Retention(
+        return Retention(
             hours_s=values["analytics_keep_days"] * _DAY_S,
-            size_max_bytes=values["analytics_size_max_mb"] * _MIB,
+            size_max_bytes=size_mb * _MIB,
             **{field: int(value) for field, value in fields.items()},
         )
     except ConfigurationError as error:
         name = flags.get(str(error).partition(" ")[0].rstrip(","), "")
         raise ConfigurationError(f"--{name}: {error}" if name else str(error)) from error
+
+
+def analytics_of(values: Mapping[str, Any]) -> AnalyticsSettings:
+    """What the flags say. Raises ConfigurationError."""
     return AnalyticsSettings(
         mode=values["analytics"],
         subjects=values["analytics_subjects"],
-        retention=retention,
+        retention=retention_of(values),
         # An empty one is a variable that was not set.
         kafka=values["kafka"] or None,
         kafka_topic=values["kafka_topic"] or None,
