@@ -207,6 +207,7 @@ class Application:
             refusals=self.refusals,
             engine=self.settings.grpc_engine,
             certificates=None if tls is None else tls.live.pem,
+            tracer=self.telemetry,
         )
         self.metrics.grpc = door
         self._add(Role("grpc", address, door.protocol_factory, door.connections, door.open))
@@ -250,7 +251,9 @@ class Application:
         settings = self.settings
         if settings.gateway is None:
             return
-        self.gateway = Gateway(self.limiter, upstreams, self.headers, settings.proxying, self.clock, self.refusals)
+        self.gateway = Gateway(
+            self.limiter, upstreams, self.headers, settings.proxying, self.clock, self.refusals, self.telemetry
+        )
         self.metrics.gateway = self.gateway
         self._add(Role("gateway", settings.gateway, self.gateway.protocol_factory, self.gateway.connections), 0)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import queue
+import re
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -16,7 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from sluicegate.app.build import Application, build
 from sluicegate.app.settings import Settings
-from sluicegate.clock import ManualClock
+from sluicegate.clock import ManualClock, SystemClock
 from sluicegate.doors.listen import Address
 from sluicegate.doors.tracing import Parent, sampled_parent
 from sluicegate.errors import MissingExtra
@@ -184,3 +187,106 @@ def test_callers_by_the_recommendation(value: str, is_sampled: bool) -> None:
     """W3C Trace Context: malformed, doubled and unsampled fields are no caller."""
     found = sampled_parent(f"GET / HTTP/1.1\r\nTraceParent: {value}\r\nHost: a\r\n\r\n".encode())
     assert found == (Parent(int(TRACE, 16), int(SPAN, 16)) if is_sampled else None)
+
+
+async def passed_on(rules: Path, traceparents: list[str]) -> list[bytes]:
+    """The heads that an upstream is sent when logins with these traces come to the gateway."""
+    heads: list[bytes] = []
+
+    async def upstream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(upstream, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(rules=rules, gateway=anywhere, upstreams=(url,), otel=True)
+    application = build(settings, rules, ManualClock())
+    application.start_gateway([url])
+    gateway = await application.roles[0].open()
+    async with asyncio.timeout(60):
+        for traceparent in traceparents:
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.address.port)
+            writer.write(
+                b"POST /login HTTP/1.1\r\nHost: a\r\nConnection: close\r\ntraceparent: %b\r\n\r\n"
+                % traceparent.encode()
+            )
+            await reader.read()
+            writer.close()
+    gateway.close()
+    await application.close()
+    server.close()
+    return heads
+
+
+async def test_the_gateway_puts_its_spans_between_caller_and_upstream(rules: Path, receiver: Receiver) -> None:
+    """A server span below the caller's, a client span below it which the upstream is told; a refusal has no client span and is no error."""
+    heads = await passed_on(rules, [f"00-{TRACE}-{SPAN}-01"] * 6)
+    told = [re.findall(rb"\r\ntraceparent: ([^\r]*)", head) for head in heads]
+    spans = [
+        span
+        for body in receiver.of("/v1/traces")
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+    servers = {span.span_id: span for span in spans if span.kind == 2}
+    clients = {span.span_id: span for span in spans if span.kind == 3}
+    assert (len(servers), len(clients)) == (6, 5)
+    assert all((span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, SPAN) for span in servers.values())
+    assert all(span.parent_span_id in servers for span in clients.values())
+    assert [each for (each,) in told] == [f"00-{TRACE}-{span.hex()}-01".encode() for span in clients]
+    statuses = {
+        (span.attributes[-1].value.int_value, span.status.code, span.attributes[1].value.string_value)
+        for span in servers.values()
+    }
+    assert statuses == {(404, 0, "allowed"), (429, 0, "refused")}
+    assert {(span.attributes[-1].value.int_value, span.status.code) for span in clients.values()} == {(404, 2)}
+    assert all(b"127.0.0.1" not in span.SerializeToString() for span in spans)
+
+
+async def test_the_gateway_leaves_other_traces_alone(rules: Path, receiver: Receiver) -> None:
+    """A trace that is not sampled is passed on as it came, without spans."""
+    (head,) = await passed_on(rules, [f"00-{TRACE}-{SPAN}-00"])
+    assert f"\r\ntraceparent: 00-{TRACE}-{SPAN}-00\r\n".encode() in head
+    assert receiver.of("/v1/traces") == []
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of a message that holds bytes."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+@pytest.mark.parametrize("engine", ["ngh2", "grpcio"])
+async def test_calls_of_grpc_have_spans(tmp_path: Path, receiver: Receiver, engine: str) -> None:
+    """Of sampled traces only, with either engine: the metadata names the caller, a refusal is an answer like another."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("version: 1\nrules:\n  - {name: two, per: [descriptor.key], quota: 2/hour}\n")
+    settings = Settings(rules=rules, grpc=Address("127.0.0.1", 0), grpc_engine=engine, otel=True)
+    application = build(settings, rules, SystemClock())
+    listener = await application.roles[0].open()
+    message = field(1, b"edge") + field(2, field(1, field(1, b"key") + field(2, b"zaphod")))
+    async with asyncio.timeout(60), grpc.aio.insecure_channel(f"127.0.0.1:{listener.address.port}") as channel:
+        method = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+        for _ in range(3):
+            await method(message, metadata=[("traceparent", f"00-{TRACE}-{SPAN}-01")])
+        await method(message, metadata=[("traceparent", f"00-{TRACE}-{SPAN}-00")])
+        await method(message)
+    listener.close()
+    await application.roles[0].connections.drain(1)
+    await application.close()
+    posted = receiver.of("/v1/traces")
+    spans = [
+        span
+        for body in posted
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+    assert [(span.name, span.kind, span.status.code) for span in spans] == [("ShouldRateLimit", 2, 0)] * 3
+    assert {(span.trace_id.hex(), span.parent_span_id.hex()) for span in spans} == {(TRACE, SPAN)}
+    outcomes = [{each.key: each.value.string_value for each in span.attributes} for span in spans]
+    assert [each["sluicegate.outcome"] for each in outcomes] == ["allowed", "allowed", "refused"]
+    assert {each["rpc.response.status_code"] for each in outcomes} == {"OK"}
+    assert all(b"zaphod" not in body for body in posted)

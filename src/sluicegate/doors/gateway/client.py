@@ -33,6 +33,7 @@ from sluicegate.doors.gateway.proxyproto import ProxyHeader, read_proxy_header
 from sluicegate.doors.gateway.request import Request, read_request
 from sluicegate.doors.gateway.wire import Fault, parse_request
 from sluicegate.doors.problem import CONTENT_TYPE, problem
+from sluicegate.doors.tracing import sampled_parent
 from sluicegate.errors import InvalidRequest
 from sluicegate.limiter.decision import Decision
 from sluicegate.rules.facts import Facts
@@ -217,6 +218,7 @@ class ClientConnection(asyncio.Protocol):
         """Answer a request from here. ``rate``: rate headers of its decision."""
         stats = self._context.stats
         stats.responses[status // 100] += 1
+        request.ended(status)
         keep = request.keep_alive and not self.last and self._may_discard(request, body)
         if request.has_origin and rate:
             fields += b"Access-Control-Expose-Headers: %b\r\n" % self._context.exposed
@@ -311,6 +313,10 @@ class ClientConnection(asyncio.Protocol):
             self.reject(request)
             return pos
         context.stats.requests += 1
+        if context.tracer is not None:
+            parent = sampled_parent(head + b"\r\n")
+            if parent is not None:
+                request.span = context.tracer.passing(parent, request.method.decode("ascii"))
         decision = self._decide(request, resolver)
         return pos if decision is None else self._proceed(request, decision, data, pos)
 
@@ -328,9 +334,11 @@ class ClientConnection(asyncio.Protocol):
             limiter = self._context.limiter
             return self._submit(request, facts) if limiter.waits else limiter.check(facts)
         except InvalidRequest as error:
+            request.ended(400)
             self.reject(Fault(400, "undecidable", str(error)))
         except Exception as error:  # noqa: BLE001 - a fault of ours must neither admit the request nor end the server
             self._context.crashed(error, lambda: None)
+            request.ended(500)
             self.reject(Fault(500, "internal", "the request could not be decided"))
         return None
 
@@ -359,6 +367,7 @@ class ClientConnection(asyncio.Protocol):
                 # Reading is paused, so nobody has told us; the upstream must not see this request.
                 self._context.stats.count_decision(decision)
                 self._context.stats.cancelled += 1
+                request.ended(0)
                 self.abort()
                 return
             self._looping = True
@@ -374,6 +383,9 @@ class ClientConnection(asyncio.Protocol):
     def _proceed(self, request: Request, decision: Decision, data: bytes, pos: int) -> int:
         """Refuse the request, or start its exchange. Returns where the next one begins."""
         context = self._context
+        if request.span is not None:
+            refused = "undecided" if decision.refusal == "store" else "refused"
+            request.span.decided("allowed" if decision.allowed else refused, decision.rule)
         if not decision.allowed:
             return self._refuse(request, decision, data, pos)
         context.stats.allowed += 1

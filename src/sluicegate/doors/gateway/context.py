@@ -17,6 +17,7 @@ from sluicegate.doors.gateway.stats import Stats
 from sluicegate.doors.gateway.target import Target
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.refusals import Refusals
+from sluicegate.doors.tracing import Tracer
 from sluicegate.limiter.decision import Decision
 from sluicegate.limiter.engine import Engine
 from sluicegate.rules.facts import Facts
@@ -61,7 +62,9 @@ class Context:
         settings: Settings,
         clock: Clock,
         refusals: Refusals | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
+        self.tracer = tracer
         self.limiter = limiter
         self.refusals = refusals or Refusals(limiter)
         self.headers = headers

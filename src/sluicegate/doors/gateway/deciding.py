@@ -59,6 +59,7 @@ class Deciding:
         """The request is not forwarded, whatever is decided."""
         self._lost = True
         self._context.stats.cancelled += 1
+        self.request.ended(0)
         self.end()
 
     def client_full(self) -> None:

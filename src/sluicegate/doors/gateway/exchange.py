@@ -98,6 +98,7 @@ class Exchange:
     def attach(self, connection: UpstreamConnection) -> None:
         """Send the request; see ``upstream.Seeker``."""
         self.connection = connection
+        self._request.begin_attempt()
         head = self._context.forwarder.head(self._request, self._client.peer, connection.upstream.target.authority)
         if self._early:
             head += b"".join(self._early)
@@ -152,6 +153,7 @@ class Exchange:
 
     def client_lost(self) -> None:
         self._context.stats.cancelled += 1
+        self._request.ended(0)
         self._finish()
 
     def client_full(self) -> None:
@@ -270,6 +272,7 @@ class Exchange:
         connection, client = self.connection, self._client
         assert connection is not None
         self._context.stats.in_flight -= 1
+        self._request.ended(101)
         tunnel = Tunnel(self._context, client, connection)
         client.flow = connection.flow = tunnel
         if self._answer.leftover:
@@ -287,6 +290,7 @@ class Exchange:
         assert connection is not None
         self.connection = None
         self._context.stats.in_flight -= 1
+        self._request.ended(response.status)
         if self._client.full:
             resume(connection.transport)
         keep = response.keep_alive and self._body.done and not answer.leftover
@@ -317,6 +321,7 @@ class Exchange:
         self._client.reply(status, document, self._request, self._body, fields, rate=self._answer.rate_block)
 
     def _abandon(self) -> None:
+        self._request.ended(0)
         self._finish()
         self._client.flow = None
         self._client.reset()

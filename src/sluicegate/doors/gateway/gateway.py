@@ -13,6 +13,7 @@ from sluicegate.doors.gateway.settings import Settings
 from sluicegate.doors.gateway.stats import Stats
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.refusals import Refusals
+from sluicegate.doors.tracing import Tracer
 
 __all__ = ["Gateway"]
 
@@ -21,7 +22,7 @@ class Gateway:
     """An HTTP/1 reverse proxy that asks ``limiter`` before anything is asked of an upstream.
 
     ``upstreams``: one or more URLs (see ``target.Target``). ``headers``: the rate headers to send; None sends the
-    default dialect. ``refusals``: what refused clients are told; None: by the rules, without jitter. Raises ConfigurationError naming what cannot be used. It opens no listener: give ``protocol_factory``
+    default dialect. ``refusals``: what refused clients are told; None: by the rules, without jitter. ``tracer``: None: ``traceparent`` is passed on as it came. Raises ConfigurationError naming what cannot be used. It opens no listener: give ``protocol_factory``
     to ``doors.listen.open_listener``. Everything runs on one event loop's thread.
     """
 
@@ -33,9 +34,16 @@ class Gateway:
         settings: Settings | None = None,
         clock: Clock | None = None,
         refusals: Refusals | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._context = Context(
-            limiter, upstreams, headers or RateHeaders(), settings or Settings(), clock or SystemClock(), refusals
+            limiter,
+            upstreams,
+            headers or RateHeaders(),
+            settings or Settings(),
+            clock or SystemClock(),
+            refusals,
+            tracer,
         )
 
     @property

@@ -7,6 +7,7 @@ import re
 from sluicegate.doors.gateway.body import ChunkedBody, Decoder, FixedBody
 from sluicegate.doors.gateway.names import ConnectionOptions, Kind, Names, connection_options
 from sluicegate.doors.gateway.wire import Fault, Fields, RequestLine
+from sluicegate.doors.tracing import Passage
 
 __all__ = ["Request", "read_request"]
 
@@ -26,7 +27,7 @@ class Request:
 
     __slots__ = (
         "chunked", "expects", "fields", "forwarding", "has_origin", "host", "keep_alive", "length", "method", "minor",
-        "seen", "target", "trailers", "websocket",
+        "seen", "span", "target", "trailers", "websocket",
     )  # fmt: skip
 
     def __init__(self, line: RequestLine) -> None:
@@ -43,6 +44,8 @@ class Request:
         self.trailers = False
         """The client takes trailers (``TE: trailers``)."""
         self.has_origin = False
+        self.span: Passage | None = None
+        """Set where its trace is sampled and spans are wanted."""
         self.forwarding: list[tuple[Kind, bytes, bytes]] = []
         """Fields whose fate depends on who the peer is."""
 
@@ -54,6 +57,17 @@ class Request:
     def repeatable(self) -> bool:
         """May be sent again when a kept connection turns out dead: idempotent (RFC 9110, 9.2.2), without a body."""
         return self.method in _SAFE_TO_REPEAT and not self.has_body and not self.websocket
+
+    def ended(self, status: int) -> None:
+        """Its span, if there is one, ends; see ``Passage``."""
+        if self.span is not None:
+            self.span.ended(status)
+
+    def begin_attempt(self) -> None:
+        """It goes to an upstream, whose spans are below that of this attempt."""
+        if self.span is not None:
+            self.fields = [field for field in self.fields if field[0].lower() != b"traceparent"]
+            self.fields.append((b"traceparent", self.span.upstream()))
 
     def body(self) -> Decoder:
         """A decoder for the body; done at once where there is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from sluicegate.errors import ConfigurationError
+from sluicegate.errors import ConfigurationError, without_login
 
 __all__ = ["Target"]
 
@@ -29,19 +29,23 @@ class Target:
         if url.startswith("unix:"):
             path = url.removeprefix("unix:")
             if not path or "\0" in path:
-                raise ConfigurationError(f"upstream {url!r} has no socket path")
+                raise ConfigurationError(f"upstream {without_login(url)!r} has no socket path")
             return cls(url, "", 0, b"localhost", path=path)
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:
-            raise ConfigurationError(f"upstream {url!r} is not a URL: {error}") from None
+        except ValueError:
+            raise ConfigurationError(f"upstream {without_login(url)!r} is not a URL") from None
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise ConfigurationError(f"upstream {url!r}: use http://HOST:PORT, https://HOST:PORT or unix:PATH")
+            raise ConfigurationError(
+                f"upstream {without_login(url)!r}: use http://HOST:PORT, https://HOST:PORT or unix:PATH"
+            )
         if parts.path not in {"", "/"} or parts.query or parts.fragment or parts.username or parts.password:
-            raise ConfigurationError(f"upstream {url!r} has more than a host and a port; paths are forwarded unchanged")
+            raise ConfigurationError(
+                f"upstream {without_login(url)!r} has more than a host and a port; paths are forwarded unchanged"
+            )
         if any(c.isspace() or not c.isprintable() for c in url) or not parts.netloc.isascii():
-            raise ConfigurationError(f"upstream {url!r} has characters a URL may not have")
+            raise ConfigurationError(f"upstream {without_login(url)!r} has characters a URL may not have")
         default = _PORTS[parts.scheme]
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         authority = host if port in {None, default} else f"{host}:{port}"

@@ -24,7 +24,9 @@ from sluicegate.doors.grpc.reflection import add_reflection
 from sluicegate.doors.grpc.service import HEALTH_SERVICE
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.stats import GrpcStats
+from sluicegate.doors.grpc.traced import traced
 from sluicegate.doors.listen import Address, bind
+from sluicegate.doors.tracing import Tracer, parent_of
 from sluicegate.errors import ConfigurationError, InvalidRequest
 
 __all__ = ["AioListener", "AioServer"]
@@ -74,7 +76,9 @@ class AioServer:
         stats: GrpcStats,
         health: Callable[[str], int],
         certificates: Callable[[], tuple[bytes, bytes, bytes | None]] | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._health = health
         self._certificates = certificates
         self._watches = 0
@@ -145,7 +149,7 @@ class AioServer:
             call.fail(UNAUTHENTICATED, "want the bearer token of this server")
         else:
             try:
-                route.handler(message, call)
+                self._traced(route, context).handler(message, call)
             except InvalidRequest as error:
                 call.fail(INVALID_ARGUMENT, str(error))
             except Exception:  # noqa: BLE001 - a fault of ours must not take other calls with it
@@ -190,6 +194,14 @@ class AioServer:
         finally:
             self._watches -= 1
             counts[0] = counts.get(0, 0) + 1
+
+    def _traced(self, route: Route, context: Any) -> Route:
+        """The route, with a span for this call where its trace is sampled."""
+        if self._tracer is None or not route.guarded:
+            return route
+        given = [str(value) for key, value in context.invocation_metadata() if key == "traceparent"]
+        parent = parent_of(given[0].encode()) if len(given) == 1 else None
+        return route if parent is None else traced(route, self._tracer, parent)
 
     def _vouched(self, context: Any) -> bool:
         given = "".join(str(value) for key, value in context.invocation_metadata() if key == "authorization")

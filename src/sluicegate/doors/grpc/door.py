@@ -16,6 +16,7 @@ from sluicegate.doors.grpc.stats import GrpcStats
 from sluicegate.doors.headers import RateHeaders
 from sluicegate.doors.listen import Address, Listener, open_listener
 from sluicegate.doors.refusals import Refusals
+from sluicegate.doors.tracing import Tracer
 from sluicegate.errors import ConfigurationError, MissingExtra
 from sluicegate.limiter.limiter import Limiter
 
@@ -58,6 +59,7 @@ class GrpcDoor:
         namespace: str = "default",
         engine: str = AUTO,
         certificates: Certificates | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.engine = _chosen(engine)
         self.stats = GrpcStats()
@@ -69,7 +71,7 @@ class GrpcDoor:
         if self.engine == "ngh2":
             from sluicegate.doors.grpc.protocol import GrpcProtocol
 
-            site = GrpcSite(services.routes, self.settings, self.stats, services.health)
+            site = GrpcSite(services.routes, self.settings, self.stats, services.health, tracer)
             self.connections = site.connections
             self.protocol_factory: Callable[[], asyncio.Protocol] | None = lambda: GrpcProtocol(site)
             """A protocol for one new connection; None where the engine opens its own listener."""
@@ -77,7 +79,7 @@ class GrpcDoor:
             from sluicegate.doors.grpc.aio import AioServer
 
             self._server = self.connections = AioServer(
-                services.routes, self.settings, self.stats, services.health, certificates
+                services.routes, self.settings, self.stats, services.health, certificates, tracer
             )
             self.protocol_factory = None
 

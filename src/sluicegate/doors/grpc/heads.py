@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.doors.grpc.calls import UNAUTHENTICATED, UNIMPLEMENTED, Route
+from sluicegate.doors.grpc.traced import traced
+from sluicegate.doors.tracing import Tracer, parent_of
 
 __all__ = ["Head", "HeadReader", "timeout_of"]
 
@@ -32,7 +34,10 @@ class Head(NamedTuple):
 class HeadReader:
     """Reads heads for a set of routes. ``other`` counts calls of methods that there are not; ``token``: see GrpcSettings."""
 
-    def __init__(self, routes: Mapping[bytes, Route], other: Route, token: str | None) -> None:
+    def __init__(
+        self, routes: Mapping[bytes, Route], other: Route, token: str | None, tracer: Tracer | None = None
+    ) -> None:
+        self._tracer = tracer
         self._routes = routes
         self._other = other
         self._authorization = None if token is None else b"Bearer " + token.encode()
@@ -54,6 +59,11 @@ class HeadReader:
             if not hmac.compare_digest(given, self._authorization):
                 return Head(route, None, (UNAUTHENTICATED, "want the bearer token of this server"), 200)
         timeout = fields.get(b"grpc-timeout")
+        if self._tracer is not None and route.guarded:
+            parent = parent_of(fields.get(b"traceparent", b""))
+            if parent is not None:
+                within_s = None if timeout is None else timeout_of(timeout)
+                return Head(traced(route, self._tracer, parent), within_s, None, 200)
         if timeout is None:
             return self._usual[path]
         return Head(route, timeout_of(timeout), None, 200)

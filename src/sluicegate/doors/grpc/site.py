@@ -12,6 +12,7 @@ from sluicegate.doors.grpc.service import HEALTH_SERVICE
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.stats import OTHER_METHOD, GrpcStats
 from sluicegate.doors.grpc.watches import Watches
+from sluicegate.doors.tracing import Tracer
 
 __all__ = ["GrpcSite"]
 
@@ -23,7 +24,12 @@ class GrpcSite:
     """Routes, settings, counts, the registry of connections and who watches the health. ``health``: see ``Watches``."""
 
     def __init__(
-        self, routes: Mapping[bytes, Route], settings: GrpcSettings, stats: GrpcStats, health: Callable[[str], int]
+        self,
+        routes: Mapping[bytes, Route],
+        settings: GrpcSettings,
+        stats: GrpcStats,
+        health: Callable[[str], int],
+        tracer: Tracer | None = None,
     ) -> None:
         self.watches = Watches(health)
         watch = Route("Watch", self.watches.begin, stats.calls["Watch"], guarded=False)
@@ -31,7 +37,7 @@ class GrpcSite:
         self.settings = settings
         self.stats = stats
         other = Route(OTHER_METHOD, _no_such_method, stats.calls[OTHER_METHOD], guarded=False)
-        self.heads = HeadReader(routes, other, settings.token)
+        self.heads = HeadReader(routes, other, settings.token, tracer)
         self.connections = Connections(interval_s=settings.sweep_s, on_tick=self.watches.look)
 
     def age_s(self) -> float:
