@@ -34,6 +34,7 @@ __all__ = [
     "SluicegateError",
     "StoreError",
     "StoreFull",
+    "without_login",
 ]
 
 
@@ -148,3 +149,12 @@ class AnalyticsError(SluicegateError):
 
 class InternalError(SluicegateError):
     """An invariant of this package is broken; please report it."""
+
+
+def without_login(address: str) -> str:
+    """A URL or address as a message may show it: what stands before its last ``@``, a password perhaps, is ``***``."""
+    before, at, host = address.rpartition("@")
+    if not at:
+        return address
+    scheme, slashes, _ = before.partition("://")
+    return f"{scheme}://***@{host}" if slashes else f"***@{host}"

@@ -28,7 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from sluicegate.bounds import CONTROL_CONNECTIONS_MAX, CONTROL_LOCK_WAIT_S, CONTROL_READ_S_MAX, CONTROL_STATEMENT_S_MAX
 from sluicegate.control.errors import Unavailable
-from sluicegate.errors import ConfigurationError, MissingExtra
+from sluicegate.errors import ConfigurationError, MissingExtra, without_login
 
 __all__ = ["Database"]
 
@@ -155,7 +155,7 @@ def _parsed(url: str) -> URL:
         parsed = make_url(url)
     except ArgumentError as error:
         raise ConfigurationError(
-            f"database {url!r} is no URL such as sqlite:///FILE or postgresql://HOST/NAME"
+            f"database {without_login(url)!r} is no URL such as sqlite:///FILE or postgresql://HOST/NAME"
         ) from error
     backend = parsed.get_backend_name() if "+" not in parsed.drivername else ""
     if backend == "sqlite" and parsed.database not in (None, "", ":memory:"):

@@ -57,8 +57,11 @@ class ClickHouseSettings:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:
-            raise ConfigurationError(f"clickhouse: the URL cannot be read: {error}") from None
+        except ValueError:
+            # The reader's own words may repeat the password, where it holds a "/".
+            raise ConfigurationError(
+                "clickhouse: the URL cannot be read, want clickhouse://USER@HOST:PORT/DATABASE"
+            ) from None
         if parts.scheme != "clickhouse":
             raise ConfigurationError("clickhouse: the URL must begin with clickhouse://")
         if parts.password is not None:

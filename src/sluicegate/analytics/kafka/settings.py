@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from sluicegate.bounds import KAFKA_CONFIG_BYTES_MAX, KAFKA_SESSION_TIMEOUT_MS
-from sluicegate.errors import ConfigurationError
+from sluicegate.errors import ConfigurationError, without_login
 
 __all__ = ["GROUP", "TOPIC", "KafkaSettings", "read_properties"]
 
@@ -63,7 +63,7 @@ class KafkaSettings:
         for address in self.brokers.split(","):
             found = _ADDRESS.fullmatch(address.strip())
             if found is None or not 0 < int(found[1]) < 65_536:
-                raise ConfigurationError(f"--kafka: {address.strip()!r} is not HOST:PORT")
+                raise ConfigurationError(f"--kafka: {without_login(address.strip())!r} is not HOST:PORT")
         for flag, name in (("kafka-topic", self.topic), ("kafka-group", self.group)):
             if not _NAME.fullmatch(name) or name in (".", ".."):
                 raise ConfigurationError(

@@ -20,7 +20,7 @@ from sluicegate.bounds import TOKEN_BYTES_MAX
 from sluicegate.cli.options import DurationType, config_option, flag, option
 from sluicegate.cli.remote.offline import interface
 from sluicegate.cli.remote.render import print_json
-from sluicegate.errors import ConfigurationError
+from sluicegate.errors import ConfigurationError, without_login
 
 if TYPE_CHECKING:
     from sluicegate.cli.client import Answer, Client
@@ -237,10 +237,12 @@ def _remote(given: dict[str, Any], timeout_s: float) -> Client:
     try:
         parts = urlsplit(server)
         host = parts.hostname
-    except ValueError as error:
-        raise ConfigurationError(f"--server: {server!r} is no URL: {error}") from error
+    except ValueError:
+        raise ConfigurationError(f"--server: {without_login(server)!r} is no URL") from None
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ConfigurationError(f"--server: {server!r} is not http://HOST:PORT, https://HOST:PORT or unix:PATH")
+        raise ConfigurationError(
+            f"--server: {without_login(server)!r} is not http://HOST:PORT, https://HOST:PORT or unix:PATH"
+        )
     near = _is_loopback(host)
     if parts.scheme == "http" and not near and not given["allow_plaintext"]:
         raise ConfigurationError(
