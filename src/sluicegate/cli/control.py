@@ -15,6 +15,7 @@ from sluicegate.cli.options import AddressType, DurationType, Group, config_opti
 from sluicegate.cli.remote.offline import missing_control, opened_locally
 from sluicegate.cli.remote.operating import adopt
 from sluicegate.cli.tls import general_tls_options
+from sluicegate.cli.traffic_options import secret_option
 
 __all__ = ["control"]
 
@@ -73,6 +74,7 @@ def _serving_options(function: Function) -> Function:
             metavar="URL",
             help="ClickHouse in which traffic is looked up: clickhouse://USER@HOST:PORT/DATABASE.  [default: DATA/analytics.db]",
         ),
+        secret_option(),
         flag("no-analytics", help="Keep and tell nothing about traffic."),
         option("push", metavar="URL", help="Redis on which nodes are told of changes; PostgreSQL needs none."),
         flag("allow-plaintext", help="Listen off loopback without TLS: something in front of it speaks TLS."),
@@ -117,6 +119,7 @@ def control(ctx: click.Context, /, **values: Any) -> int | None:
         log_format=values["log_format"],
         analytics=not values["no_analytics"],
         clickhouse=values["clickhouse"] or None,
+        analytics_secret_file=values["analytics_secret_file"],
     )
     try:
         from sluicegate.app.control.run import run_control

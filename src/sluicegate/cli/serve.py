@@ -271,6 +271,7 @@ def _control(address: Address, values: dict[str, Any]) -> ControlSettings:
         log_format=values["log_format"],
         analytics=values["analytics"] != "off",
         clickhouse=values["clickhouse"] or None,
+        analytics_secret_file=values["analytics_secret_file"],
     )
 
 

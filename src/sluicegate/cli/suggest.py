@@ -20,6 +20,7 @@ from sluicegate.cli.remote.times import End, EndType
 from sluicegate.cli.rule_files import read_files, source_of
 from sluicegate.cli.suggesting.draft import draft_file, draft_rollout, picked
 from sluicegate.cli.suggesting.view import show
+from sluicegate.cli.traffic_options import chosen_clickhouse, clickhouse_option
 from sluicegate.clock import US_PER_S, SystemClock
 from sluicegate.control.suggestions import SuggestionsQuestion
 from sluicegate.errors import ConfigurationError, InvalidRequest
@@ -46,6 +47,7 @@ _OWN: Final = (
     "draft",
     "output",
     "rules",
+    "clickhouse",
 )
 
 
@@ -75,6 +77,7 @@ _OWN: Final = (
 )
 @option("output", type=click.Path(path_type=Path), metavar="FILE", help="With --rules and --draft: the file written.")
 @option("rules", type=click.Path(path_type=Path), metavar="FILE", help="Rules that numbers are proposed for, offline.")
+@clickhouse_option()
 @changing
 @connection_options
 def suggest(**values: Any) -> int:
@@ -87,6 +90,12 @@ def suggest(**values: Any) -> int:
     data: Path = values["data"]
     named_data = context.get_parameter_source("data") is ParameterSource.COMMANDLINE
     named_server = context.get_parameter_source("server") is ParameterSource.COMMANDLINE
+    named_clickhouse = context.get_parameter_source("clickhouse") is ParameterSource.COMMANDLINE
+    if named_clickhouse and not named_data and asked["rules"] is None and values["server"] is not None:
+        raise click.UsageError(
+            "--clickhouse: a service looks where it was told to; give --data or --rules with it", context
+        )
+    asked["clickhouse"] = chosen_clickhouse(context, asked["clickhouse"])
     if named_server and (named_data or asked["rules"] is not None):
         raise click.UsageError("give --server, or --data and --rules, not both", context)
     _check(context, asked)
@@ -104,7 +113,7 @@ async def _online(session: Session, asked: dict[str, Any], data: Path) -> int:
     question = _question(asked)
     document: dict[str, Any] = (await session.get("/v1/ruleset")).data
     if session.is_local:
-        made = _asked_of(data, load_document(document, "rules in service", 1), question)
+        made = _asked_of(data, load_document(document, "rules in service", 1), question, asked["clickhouse"])
     else:
         params = {
             "since_us": str(question.since_us),
@@ -128,7 +137,7 @@ def _offline(asked: dict[str, Any], data: Path, *, as_json: bool, dry_run: bool)
     """Of a rules file and a data directory, without a service."""
     rules: Path = asked["rules"]
     document, ruleset = _read(rules)
-    made = _asked_of(data, ruleset, _question(asked))
+    made = _asked_of(data, ruleset, _question(asked), asked["clickhouse"])
     if not as_json:
         show(made, explain=asked["explain"])
     picks, draft = picked(made), None
@@ -150,8 +159,8 @@ def _end(asked: dict[str, Any], found: Any, draft: Any, *, as_json: bool, is_emp
     return 0
 
 
-def _asked_of(data: Path, ruleset: RuleSet, question: SuggestionsQuestion) -> list[Suggestion]:
-    home = open_home(data)
+def _asked_of(data: Path, ruleset: RuleSet, question: SuggestionsQuestion, clickhouse: str | None) -> list[Suggestion]:
+    home = open_home(data, clickhouse)
     try:
         made = proposed(home, ruleset, question)
         _hint(home, made, question)

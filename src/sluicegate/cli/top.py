@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from sluicegate.cli.remote.times import End, EndType
 from sluicegate.cli.topping.live import watch
 from sluicegate.cli.topping.named import named
 from sluicegate.cli.topping.view import View, lines
+from sluicegate.cli.traffic_options import chosen_clickhouse, clickhouse_option, secret_option
 from sluicegate.clock import SystemClock
 from sluicegate.control.offenders import OffendersQuestion, parse_window
 
@@ -61,6 +63,8 @@ _SCREEN_ROWS: Final = 100
 @option("until", type=_WHEN, metavar="WHEN", help="The window that --since begins ends then.")
 @option("every", type=DurationType(), default="2s", metavar="SPAN", help="On a terminal, how often it is shown anew.")
 @flag("once", help="Print once and end; so it is where standard output is no terminal.")
+@clickhouse_option()
+@secret_option()
 @connection_options
 def top(**values: Any) -> int:
     """Show who is refused most, of a rules service or of a data directory.
@@ -79,7 +83,13 @@ def top(**values: Any) -> int:
         asked["limit"] = min(max(asked["limit"], _SCREEN_ROWS), TOP_ROWS_MAX)
     every_s = max(values.pop("every"), _EVERY_S_MIN)
     _check(context, asked)
-    is_local = context.get_parameter_source("data") is ParameterSource.COMMANDLINE or values["server"] is None
+    clickhouse, secret_file = chosen_clickhouse(context, values.pop("clickhouse")), values.pop("analytics_secret_file")
+    given = {
+        name
+        for name in values | {"clickhouse": ""}
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    is_local = bool(given & {"data", "clickhouse"}) or values["server"] is None
     if not is_local:
         if asked["names"] is not None:
             raise click.UsageError(
@@ -96,28 +106,29 @@ def top(**values: Any) -> int:
             return await _show(ask, asked, every_s, is_live=is_live, as_json=session.as_json)
 
         return call(values, remote)
-    if context.get_parameter_source("db") is ParameterSource.COMMANDLINE:
+    if "db" in given:
         raise click.UsageError(
             "--db: what is known of traffic is in no database of rules; give --server or --data", context
         )
-    if context.get_parameter_source("server") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("give --server or --data, not both", context)
-    known = {} if asked["names"] is None else named(asked["names"], load_secrets(data, make=False))
-    home = open_home(data)
+    if "server" in given:
+        raise click.UsageError(f"give --server or --{min(given & {'data', 'clickhouse'})}, not both", context)
+    secrets = partial(load_secrets, data, make=False, file=secret_file)
+    known = {} if asked["names"] is None else named(asked["names"], secrets())
+    home = open_home(data, clickhouse)
     try:
         return asyncio.run(
-            _show(_local(home, data, asked, known), asked, every_s, is_live=is_live, as_json=values["json"])
+            _show(_local(home, secrets, asked, known), asked, every_s, is_live=is_live, as_json=values["json"])
         )
     finally:
         home.close()
 
 
 def _local(
-    home: Home, data: Path, asked: dict[str, Any], known: Mapping[str, str]
+    home: Home, secrets: Callable[[], Sequence[bytes]], asked: dict[str, Any], known: Mapping[str, str]
 ) -> Callable[[View], Awaitable[dict[str, Any]]]:
     def look(view: View) -> dict[str, Any]:
-        secrets = load_secrets(data, make=False) if asked["find"] else ()
-        found = answer(home, _question(asked, view), SystemClock().now_us(), Names(secrets) if secrets else None)
+        keys = secrets() if asked["find"] else ()
+        found = answer(home, _question(asked, view), SystemClock().now_us(), Names(keys) if keys else None)
         told: dict[str, Any] = msgspec.to_builtins(found)
         for row in told["rows"]:
             if row["subject"] in known:

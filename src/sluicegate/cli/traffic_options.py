@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from sluicegate.analytics.embedded import Retention
 from sluicegate.app.analytics.settings import MODES, SUBJECTS, AnalyticsSettings
 from sluicegate.cli.options import DurationType, all_of, option
 from sluicegate.errors import ConfigurationError
 
-__all__ = ["analytics_of", "analytics_options", "retention_names", "retention_of", "retention_options"]
+__all__ = [
+    "analytics_of",
+    "analytics_options",
+    "chosen_clickhouse",
+    "clickhouse_option",
+    "retention_names",
+    "retention_of",
+    "retention_options",
+    "secret_option",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -46,6 +56,7 @@ def analytics_options() -> tuple[Callable[[Function], Function], ...]:
             default="digest",
             help="How clients are told of: digests under the secret in DATA/analytics.secret, or plain.",
         ),
+        secret_option(),
         retention_options("in DATA/analytics.db"),
         option(
             "analytics-size-max-mb",
@@ -57,6 +68,33 @@ def analytics_options() -> tuple[Callable[[Function], Function], ...]:
         option("kafka-topic", metavar="TOPIC", help="Topic for that.  [default: sluicegate.decisions.v1]"),
         option("kafka-config", type=_PATH, metavar="FILE", help="Properties of the Kafka client, name=value a line."),
     )
+
+
+def secret_option() -> Callable[[Function], Function]:
+    """``--analytics-secret-file``."""
+    return option(
+        "analytics-secret-file",
+        type=_PATH,
+        metavar="FILE",
+        help="Secrets of the digests of clients, one a line.  [default: DATA/analytics.secret]",
+    )
+
+
+def clickhouse_option() -> Callable[[Function], Function]:
+    """``--clickhouse``, of commands that look traffic up themselves."""
+    return option(
+        "clickhouse",
+        metavar="URL",
+        help="Without a server: look in ClickHouse, clickhouse://USER@HOST:PORT/DATABASE.  [default: DATA/analytics.db]",
+    )
+
+
+def chosen_clickhouse(context: click.Context, url: str | None) -> str | None:
+    """The URL; None where there is none, or a data directory is named on the command line and it is not."""
+    given = [
+        name for name in ("clickhouse", "data") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    return None if given == ["data"] else url or None
 
 
 def retention_options(where: str) -> Callable[[Function], Function]:
@@ -107,6 +145,7 @@ def analytics_of(values: Mapping[str, Any]) -> AnalyticsSettings:
     return AnalyticsSettings(
         mode=values["analytics"],
         subjects=values["analytics_subjects"],
+        secret_file=values["analytics_secret_file"],
         retention=retention_of(values),
         # An empty one is a variable that was not set.
         kafka=values["kafka"] or None,

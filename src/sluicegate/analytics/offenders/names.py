@@ -77,18 +77,21 @@ def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
-def load_secrets(data: Path, *, make: bool = True) -> tuple[bytes, ...]:
+def load_secrets(data: Path, *, make: bool = True, file: Path | None = None) -> tuple[bytes, ...]:
     """The secrets in a data directory. ``make``: one is drawn where there is no file, readable by its owner only; else there are none.
 
-    Of several processes that make it at once one does, and all read that. Raises ConfigurationError.
+    Of several processes that make it at once one does, and all read that. ``file``: that one instead, which must be there. Raises ConfigurationError.
     """
-    path = data / SECRETS_NAME
+    path = data / SECRETS_NAME if file is None else file
+    make = make and file is None
     try:
         if make and not path.exists():
             _make(path)
-        with path.open("rb") as file:
-            text = file.read(ANALYTICS_SECRETS_MAX * (ANALYTICS_SECRET_CHARS_MAX + 1) + 1).decode()
+        with path.open("rb") as opened:
+            text = opened.read(ANALYTICS_SECRETS_MAX * (ANALYTICS_SECRET_CHARS_MAX + 1) + 1).decode()
     except FileNotFoundError:
+        if file is not None:
+            raise ConfigurationError(f"cannot use {str(path)!r}: there is no such file") from None
         if not make:
             return ()
         raise ConfigurationError(f"cannot make {str(path)!r}: there is no such directory") from None

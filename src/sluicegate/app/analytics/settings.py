@@ -20,12 +20,14 @@ class AnalyticsSettings:
     """What is told of decisions, and to whom. Raises ConfigurationError where the values contradict each other.
 
     ``mode``: where batches go: "embedded" into the file in the data directory, "kafka" to ``kafka``, "off" nowhere; "auto": to Kafka where brokers are
-    named, else into the file. ``subjects``: clients are told of by digests, or "plain". ``retention``: of the file. ``kafka``: brokers (HOST:PORT,
+    named, else into the file. ``subjects``: clients are told of by digests, or "plain". ``secret_file``: secrets of the digests; None: those
+    in the data directory. ``retention``: of the file. ``kafka``: brokers (HOST:PORT,
     several with commas); ``kafka_config``: a file of client properties. ``clickhouse``: where the rules service of ``up`` asks; None: in the file.
     """
 
     mode: str = "auto"
     subjects: str = "digest"
+    secret_file: Path | None = None
     retention: Retention = field(default_factory=Retention)
     kafka: str | None = None
     kafka_topic: str | None = None

@@ -88,9 +88,9 @@ def _names(settings: AnalyticsSettings, data: Path) -> Callable[[str], str]:
     if settings.subjects == "plain":
         return str
     try:
-        return Names(load_secrets(data))
+        return Names(load_secrets(data, file=settings.secret_file))
     except ConfigurationError as error:
-        if settings.mode != "auto":
+        if settings.mode != "auto" or settings.secret_file is not None:
             raise
         # Nobody asked for it by name, so it keeps nobody from serving; what is told then tells nobody who it was.
         _LOG.warning("analytics_secret_not_kept", extra={"fields": {"error": str(error)}})

@@ -58,7 +58,8 @@ class ControlSettings:
     ``push``: URL of a Redis on which changes are told; None: on none. ``admin_token``: becomes a token of an admin; None: one is made
     where there is none, and printed. ``node_token``: of nodes that were started with the service, in no database. ``own_api``: Unix socket at which the one
     node that was started with the service lets who has that token operate on its counters; None: there is none.
-    ``analytics``: what is known about traffic can be asked of the service, and nodes may bring it; ``clickhouse``: where it is kept, None: in ``data/analytics.db``.
+    ``analytics``: what is known about traffic can be asked of the service, and nodes may bring it; ``clickhouse``: where it is kept, None: in ``data/analytics.db``;
+    ``analytics_secret_file``: secrets of the digests that clients are looked up by, None: those in ``data``.
     ``drain_delay_s``: after SIGTERM, how long to go on accepting while ``/readyz`` says no; ``drain_timeout_s``: how long requests
     in flight may take to finish after that.
     """
@@ -78,6 +79,7 @@ class ControlSettings:
     own_api: Path | None = None
     analytics: bool = True
     clickhouse: str | None = field(default=None, repr=False)
+    analytics_secret_file: Path | None = None
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 10.0
     log_format: str = "auto"

@@ -95,7 +95,8 @@ async def traffic_kept(service: RulesService, settings: ControlSettings, clock: 
         yield
         return
     traffic = HomeTraffic(
-        open_home(settings.data, settings.clickhouse), lambda: load_secrets(settings.data, make=False)
+        open_home(settings.data, settings.clickhouse),
+        lambda: load_secrets(settings.data, make=False, file=settings.analytics_secret_file),
     )
     service.traffic = traffic
     # A home that consumers fill is judged by them.
