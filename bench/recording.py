@@ -2,7 +2,7 @@
 
 "recorded": counts of everything, samples, heavy hitters; "followed": chosen clients' demand and watched counters as well, as servers have it. A take is made
 every 100,000 decisions, as of a node that decides so many in a second; its time is among the costs. Times are the thread's processor time. A leased check takes its tokens
-from an embedded store in front of which nothing is asked. Memory: what the recorder of 10 million decisions of a million clients adds to the process, taken every 100,000.
+from an embedded store in front of which nothing is asked. Memory: what the recorder of 5 million decisions of 500,000 clients adds to the process, taken every 100,000.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ROUNDS = 30
 PER_TAKE = 100_000
 COST_GOAL = 1.05
 MEMORY_GOAL_MB = 64
-MEMORY_DECISIONS = 10_000_000
-MEMORY_CLIENTS = 1_000_000
+MEMORY_DECISIONS = 5_000_000
+MEMORY_CLIENTS = 500_000
 ONE_RULE = "version: 1\nrules:\n  - {name: ip, per: [ip], quota: 100000000/second}\n"
 THREE_RULES = """
 version: 1

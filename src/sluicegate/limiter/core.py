@@ -294,8 +294,11 @@ class Core(Locked):
             self.stats.allowed += 1
             recorder = self._recorder
             if recorder is not None:
-                cell = plan.cell
-                if cell is None or recorder.following is not None:
+                cell, following = plan.cell, recorder.following
+                # Of one charge it is seen without a call whether its client is known not to be followed.
+                if cell is None or (
+                    following is not None and (len(plan.charges) > 1 or plan.charges[0][1] not in following.chosen[1])
+                ):
                     recorder.passed(plan, answer)
                 else:
                     # No call in this line, so no other thread comes in between.

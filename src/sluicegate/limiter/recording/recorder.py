@@ -121,9 +121,14 @@ class Recorder(Locked):
         plainly = not (decision.degraded or decision.allowed or answer is None or plan.unidentified)
         if answer is None or not (plainly and self._counting.refused(plan, answer, decision)):
             self._counting.other(decision)
-        if self.following is not None and plan.charges:
-            said = outcomes_of(decision)[len(plan.unidentified) :]
-            self._follow(self.following, decision, [outcome for _, outcome in said])
+        following = self.following
+        if following is None:
+            return
+        others = following.chosen[1]
+        for charge in plan.charges:
+            if charge[1] not in others:
+                self._follow(following, decision)
+                return
 
     def bypassed(self, cost: int, version: int, times: int = 1) -> None:
         """Requests that were let pass because the limiter was switched off."""
@@ -163,15 +168,9 @@ class Recorder(Locked):
 
     def _followed(self, following: Following, charge: Charge, tier: str, version: int, now_us: int) -> None:
         """A charge that was made, of a client that is not known not to be followed."""
-        subject = charge[1]
-        limit, others = following.chosen
-        digest = digest_of(subject)
-        if digest < limit:
+        digest = self._digest_of_followed(following, charge[1])
+        if digest is not None:
             following.saw(charge, digest, tier, version, now_us, allowed=True, fits=True)
-            return
-        if len(others) >= FOLLOW_MEMO_MAX:
-            others.clear()
-        others.add(subject)
 
     def _single(self, charge: Charge, policy: Verdict | None, now_us: int, *, admitted: bool) -> None:
         """One decision. ``policy``: what a failure policy said in the place of the store."""
@@ -281,15 +280,31 @@ class Recorder(Locked):
             at_us, until_us, requests, rules, subjects, totals, decisions, demand, admissions, watching, dropped
         )
 
-    def _follow(self, following: Following, decision: Decision, outcomes: Sequence[str]) -> None:
+    def _follow(self, following: Following, decision: Decision) -> None:
+        """An unusual decision, of which at least one client is not known not to be followed."""
         plan, answer = decision.plan, decision.answer
-        tier, version = plan.tier or "", plan.version
-        now_us = self._clock.now_us() if answer is None else answer.now_us
-        for charge, said in zip(plan.charges, outcomes, strict=True):
-            digest = digest_of(charge[1])
-            if digest < following.limit:
-                fits = said in (ALLOWED, UNDECIDED)
-                allowed = decision.allowed and fits
-                following.saw(
-                    charge, digest, tier, version, now_us, allowed=allowed, fits=fits, degraded=decision.degraded
-                )
+        tier, version, degraded = plan.tier or "", plan.version, decision.degraded
+        now_us: int | None = None
+        outcomes: list[str] = []
+        for place, charge in enumerate(plan.charges):
+            digest = self._digest_of_followed(following, charge[1])
+            if digest is None:
+                continue
+            if now_us is None:
+                now_us = self._clock.now_us() if answer is None else answer.now_us
+                outcomes = [outcome for _, outcome in outcomes_of(decision)[len(plan.unidentified) :]]
+            fits = outcomes[place] in (ALLOWED, UNDECIDED)
+            allowed = decision.allowed and fits
+            following.saw(charge, digest, tier, version, now_us, allowed=allowed, fits=fits, degraded=degraded)
+
+    @staticmethod
+    def _digest_of_followed(following: Following, subject: str) -> int | None:
+        """Its digest; None, which is remembered, where it is not followed."""
+        limit, others = following.chosen
+        digest = digest_of(subject)
+        if digest < limit:
+            return digest
+        if len(others) >= FOLLOW_MEMO_MAX:
+            others.clear()
+        others.add(subject)
+        return None
