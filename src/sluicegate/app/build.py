@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.feed.start import Feed
 from sluicegate.app.key_sets import KeySets, fetch
 from sluicegate.app.metrics import Metrics
+from sluicegate.app.otel.environment import check_environment
 from sluicegate.app.regions import in_region
 from sluicegate.app.ruleset_source import RulesetSource
 from sluicegate.app.settings import Settings
@@ -33,6 +35,7 @@ from sluicegate.doors.http.door import HttpDoor
 from sluicegate.doors.http.peers import OPERATED_PATHS, PEER_PATHS
 from sluicegate.doors.listen import Address, named, open_listener
 from sluicegate.doors.refusals import Refusals
+from sluicegate.errors import ConfigurationError
 from sluicegate.limiter.limiter import Limiter
 from sluicegate.rules.model import RuleSet
 from sluicegate.rules.watched import RulesFile, RulesState
@@ -278,12 +281,16 @@ class Application:
 
 
 def _telemetry(settings: Settings, limiter: Limiter) -> OpenTelemetry | None:
-    """Raises MissingExtra where it is wanted and not installed."""
+    """Raises MissingExtra where it is wanted and not installed, ConfigurationError for variables that cannot be used."""
     if not settings.otel:
         return None
     from sluicegate.app.otel.start import OpenTelemetry
 
-    return OpenTelemetry(limiter)
+    check_environment(os.environ)
+    try:
+        return OpenTelemetry(limiter)
+    except ValueError as error:
+        raise ConfigurationError(f"a variable of OpenTelemetry is wrong: {error}") from error
 
 
 def build(settings: Settings, rules_path: Path | None, clock: Clock, fleet: Fleet | None = None) -> Application:
