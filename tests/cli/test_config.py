@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sluicegate.app.analytics.settings import AnalyticsSettings
 from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.settings import Settings
 from sluicegate.cli import serve
@@ -27,6 +28,7 @@ def test_defaults(sluicegate: Run, served: list[Settings]) -> None:
             grpc_by_default=True,
             control=ControlSettings(),
             control_by_default=True,
+            analytics=AnalyticsSettings(),
         )
     ]
     assert served[0].demo

@@ -26,7 +26,7 @@ HOSTILE = [
 
 
 def test_no_label_holds_a_client(start: Callable[..., Any], tmp_path: Path) -> None:
-    """After refusals of clients with hostile names, ``/metrics`` parses, and no name, label or value has one, nor has its help."""
+    """After refusals of clients with hostile names, ``/metrics`` parses, and no name, label or value has one, nor has its help. # T92"""
     rules = tmp_path / "hostile.yaml"
     rules.write_text(RULES)
     server = start("serve", "--rules", str(rules), "--api", "127.0.0.1:0", "--data", str(tmp_path / "data"))

@@ -9,14 +9,26 @@ from typing import Any
 import httpx
 import pytest
 
+from sluicegate.analytics.offenders import Names
 from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.control.traffic import traffic_kept
 from sluicegate.clock import US_PER_S, ManualClock
 from sluicegate.control.http.app import build_app
 from sluicegate.control.http.settings import ApiSettings
 from sluicegate.control.model import Actor, Role
+from sluicegate.control.offenders import OffendersQuestion
 from sluicegate.control.service import RulesService
-from sluicegate.events import SCHEMA_VERSION, Batch, Dropped, RequestCount, RuleCount, batch_id, encode
+from sluicegate.events import (
+    SCHEMA_VERSION,
+    Batch,
+    Dropped,
+    RequestCount,
+    RuleCount,
+    SubjectCount,
+    SubjectTotal,
+    batch_id,
+    encode,
+)
 
 ADMIN = Actor("ann", "token:2", "192.0.2.8", "req-2", Role.ADMIN)
 BASE_US = 1_700_000_040_000_000
@@ -149,3 +161,30 @@ async def test_nothing_is_made_by_asking(clients: dict[str, httpx.AsyncClient], 
     """Where no node has told anything the answer says so, and no file comes of it."""
     assert (await clients["viewer"].get("/v1/traffic")).status_code == 409
     assert not (tmp_path / "analytics.db").exists()
+
+
+async def test_clients_by_the_secret_of_a_file(tmp_path: Path) -> None:
+    """A service looks clients up by the secret of the file that it is told, not by that of its directory."""
+    clock = ManualClock(BASE_US + 60 * US_PER_S)
+    shared = tmp_path / "shared.secret"
+    shared.write_text("a secret of several machines\n")
+    (tmp_path / "analytics.secret").write_text("another secret, of this one\n")
+    name = Names([b"a secret of several machines"])("user:1")
+    told = Batch(
+        SCHEMA_VERSION,
+        batch_id("n", 1, 0),
+        "n",
+        BASE_US,
+        BASE_US + US_PER_S,
+        subjects=[SubjectCount("api", name, "refused", 7)],
+        totals=[SubjectTotal("api", "refused", 7)],
+    )
+    question = OffendersQuestion(900 * US_PER_S, None, "", "refused", "user:1", 10)
+    for file, found in ((shared, [7]), (None, [])):
+        opened = await RulesService.open(f"sqlite:///{tmp_path / 'control.db'}", clock, watched=False)
+        settings = ControlSettings(data=tmp_path, analytics_secret_file=file)
+        async with opened, traffic_kept(opened, settings, clock):
+            assert opened.traffic is not None
+            await opened.traffic.take([encode(told)])
+            answer = await opened.traffic.offenders(question, clock.now_us())
+            assert [row.times for row in answer.rows] == found
