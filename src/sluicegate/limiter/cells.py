@@ -18,7 +18,7 @@ from sluicegate.events import ALLOWED, SHADOW_DENIED, UNDECIDED, RequestCount, R
 from sluicegate.stores.base import Counter
 from sluicegate.stores.locks import Locked
 
-__all__ = ["OTHER", "Cell", "Cells", "RequestKey", "key_of", "rule_of"]
+__all__ = ["OTHER", "Cell", "Cells", "RequestKey", "RuleKey", "key_of", "rule_of"]
 
 OTHER = "other"
 """The name under which rules are counted that no longer fit."""

@@ -32,7 +32,7 @@ from sluicegate.rules.match import Matcher, in_order, see
 from sluicegate.rules.model import Mode, Penalty, Rule, RuleSet
 from sluicegate.stores.base import Answer, Charge, Counter
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Steps"]
 
 _ONE: Final = 1
 _RequestLine = tuple[str | None, str | None, str | None, str | None, tuple[Label, ...]]

@@ -18,7 +18,7 @@ from sluicegate.analytics.clickhouse.settings import ClickHouseSettings
 from sluicegate.analytics.embedded.retention import Retention
 from sluicegate.errors import AnalyticsError, ConfigurationError
 
-__all__ = ["SCHEMA", "Migration", "applied", "check_schema", "migrate", "on_cluster", "statements_of"]
+__all__ = ["SCHEMA", "Migration", "applied", "check_newer", "check_schema", "migrate", "on_cluster", "statements_of"]
 
 
 class Migration(NamedTuple):

@@ -15,7 +15,7 @@ from sluicegate.limiter.recording.outcomes import outcomes_of, request_of
 from sluicegate.stores.answer import ToldAnswer
 from sluicegate.stores.base import Answer, Charge, Counter
 
-__all__ = ["Counting"]
+__all__ = ["Counting", "refusal_answer"]
 
 _ONE: Final = 1
 
