@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from sluicegate.analytics.kafka import ConsumerStats
+from sluicegate.app.consuming.health import ConsumerMetrics
+from sluicegate.clock import ManualClock
+
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "integrations" / "prometheus"
 PAGES = ROOT / "docs" / "alerts"
@@ -65,10 +69,13 @@ def test_there_is_a_page_for_each_alert_and_no_other() -> None:
 
 
 def test_metrics_that_are_asked_for_exist() -> None:
-    """Alerts and panels name metrics of docs/metrics.md, which a test holds against the exposition of a server."""
+    """Alerts and panels name metrics of docs/metrics.md, which a test holds against the exposition of a server, or such as a consumer exports."""
     known = set(NAME.findall((ROOT / "docs" / "metrics.md").read_text()))
-    known |= set(re.findall(r"sluicegate_\w+", (ROOT / "src/sluicegate/app/consuming/health.py").read_text()))
-    known |= {"sluicegate_consumer_lag_messages"}
+    stats = ConsumerStats()
+    stats.lag = stats.last_us = stats.told_until_us = 1
+    known |= set(
+        re.findall(r"^(sluicegate_\w+)", ConsumerMetrics(stats, ManualClock()).exposition().decode(), re.MULTILINE)
+    )
     recorded = {rule["record"] for rule in RULES if "record" in rule}
     for text in [rule["expr"] for rule in RULES] + QUERIES:
         assert set(re.findall(r"\b\w+:[\w:]+", text)) <= recorded, text
