@@ -27,6 +27,7 @@ __all__ = [
     "Heard",
     "HitStore",
     "Hitter",
+    "HitterWays",
     "LeaseItem",
     "LeaseStore",
     "NewsStore",
@@ -173,6 +174,15 @@ class Hitter(NamedTuple):
     hit: Callable[..., bool]
     retire: Callable[[], None]
     passed: Callable[[], int]
+
+
+class HitterWays(NamedTuple):
+    """What a fast path needs of its limiter; see ``HitStore.hitter``."""
+
+    key_of: Callable[[str], str]
+    otherwise: Callable[[str, int], bool]
+    refused: Callable[[str], None]
+    ration: Callable[[], int] | None
 
 
 @runtime_checkable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sluicegate.algorithms.spec import Spec, State, UnitSpec
 from sluicegate.bounds import COUNTER_MEMO_MAX, HITS_MAX
-from sluicegate.stores.base import Counter, Hitter
+from sluicegate.stores.base import Counter, Hitter, HitterWays
 from sluicegate.stores.memory.segment import Segment
 
 if TYPE_CHECKING:
@@ -16,47 +16,37 @@ if TYPE_CHECKING:
 __all__ = ["make_hitter"]
 
 
-def make_hitter(
-    store: MemoryStore,
-    counter: Counter,
-    key_of: Callable[[str], str],
-    otherwise: Callable[[str, int], bool],
-    refused: Callable[[str], None],
-    ration: Callable[[], int] | None = None,
-) -> Hitter:
+def make_hitter(store: MemoryStore, counter: Counter, ways: HitterWays) -> Hitter:
     """The fast path of one counter of ``store``.
 
-    ``slots`` holds, by name, slots of the segment ``home``. It is read and written under the store's lock, and good only
-    while ``home`` is the young segment; a slot whose counter has gone has no spec, so it is never taken for another's.
+    ``slots`` holds, by name, slots of the segment ``home``; under the store's lock, and good only while that is the young one. A slot whose
+    counter has gone has no spec, so it is never taken for another's.
     """
+    key_of, otherwise, refused, ration = ways
     spec, table, stats, now_ns = counter.spec, store._table, store.stats, store._now_ns
     admit, clamp = _unit_admit(spec), spec.clamp
     refuses_free = not (counter.shadow or counter.denied_counts)
     slots: dict[str, int] = {}
     home: Segment | None = None
     specs, states = Segment().specs, Segment().states
-    one, retired = 1, False
-    left, given = 0, 0
+    one, retired, left, given = 1, False, 0, 0
 
     def hit(name: str, cost: int = 1) -> bool:
         nonlocal left
-        # Bound methods are put in locals first: reading a slot and calling are fast, calling a slot is not.
-        acquire, release = store._acquire, store._release
+        acquire, release = store._acquire, store._release  # calling a local is fast, calling a slot is not
         if cost is one and left > 0:
             try:
                 acquire()
                 slot = slots[name]
                 if home is table.young and specs[slot] is spec:
-                    now_us = now_ns() // 1_000
-                    if now_us < table.wake_us:
+                    if (now_us := now_ns() // 1_000) < table.wake_us:
                         before = states[slot]
-                        state = admit(before, now_us)
-                        if state is not None:
+                        if (state := admit(before, now_us)) is not None:
                             states[slot] = state
                             left -= 1
                             stats.decisions += 1
                             return True
-                        # A refusal that writes nothing ends here: whoever is over the limit may well ask the most often.
+                        # A refusal that writes nothing ends here.
                         if refuses_free and clamp(before, now_us) is before:
                             stats.decisions += 1
                             refused(name)
@@ -79,10 +69,8 @@ def make_hitter(
                 return allowed
             if home is not table.young or len(slots) >= COUNTER_MEMO_MAX:
                 slots.clear()
-                home = table.young
-                specs, states = home.specs, home.states
-            slot = home.slot_of(key_of(name))
-            if slot is not None:
+                home, specs, states = table.young, table.young.specs, table.young.states
+            if (slot := home.slot_of(key_of(name))) is not None:
                 slots[name] = slot
         return allowed
 

@@ -19,7 +19,18 @@ from sluicegate.bounds import MEMORY_COUNTERS_CEILING, MEMORY_COUNTERS_MAX
 from sluicegate.clock import Clock, wall_ns
 from sluicegate.errors import ConfigurationError, StoreError
 from sluicegate.stores.answer import StateAnswer
-from sluicegate.stores.base import Answer, Charge, Counter, Hitter, LeaseItem, Receipt, Request, Single, check_leasing
+from sluicegate.stores.base import (
+    Answer,
+    Charge,
+    Counter,
+    Hitter,
+    HitterWays,
+    LeaseItem,
+    Receipt,
+    Request,
+    Single,
+    check_leasing,
+)
 from sluicegate.stores.locks import Locked
 from sluicegate.stores.memory.hitter import make_hitter
 from sluicegate.stores.memory.segment import Place
@@ -209,7 +220,7 @@ class MemoryStore(Locked):
 
         It remembers the slots of the names it has seen in the young segment, so a known name costs one lookup.
         """
-        return make_hitter(self, counter, key_of, otherwise, refused, ration)
+        return make_hitter(self, counter, HitterWays(key_of, otherwise, refused, ration))
 
     def refund(self, receipts: Sequence[Receipt]) -> int:
         """Give back what is due. A counter that was forgotten or made anew after the charge gets nothing back."""

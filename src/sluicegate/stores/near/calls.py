@@ -9,7 +9,7 @@ from sluicegate.algorithms.precision import Precision
 from sluicegate.algorithms.verdict import Brief, new_local_verdict
 from sluicegate.errors import StoreError
 from sluicegate.stores.answer import single_of
-from sluicegate.stores.base import Answer, Charge, Counter, Hitter, LeaseItem, Receipt, Request, Single
+from sluicegate.stores.base import Answer, Charge, Counter, Hitter, HitterWays, LeaseItem, Receipt, Request, Single
 from sluicegate.stores.near.batches import Batch, Steps, answers_or_raise, sent
 from sluicegate.stores.near.core import NearCore
 from sluicegate.stores.near.front import Asking, takes_last
@@ -58,7 +58,7 @@ class NearCalls(NearCore):
         gate: Gate = OPEN,
     ) -> Hitter:
         """See ``HitStore``. Fast where tokens of the name's counter are held here, or its refusal is known. ``gate``: while it is active all goes to ``otherwise``."""
-        return make_hitter(self, counter, key_of, otherwise, refused, ration, gate)
+        return make_hitter(self, counter, HitterWays(key_of, otherwise, refused, ration), gate)
 
     def refund(self, receipts: Sequence[Receipt]) -> int:
         """Give back what is due, in the store. See ``Store.refund``."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sluicegate.bounds import COUNTER_MEMO_MAX, HITS_MAX
-from sluicegate.stores.base import Counter, Hitter
+from sluicegate.stores.base import Counter, Hitter, HitterWays
 from sluicegate.stores.near.counter import LeasedCounter
 from sluicegate.stores.near.front import is_leasable
 
@@ -31,24 +30,16 @@ OPEN: Final[Gate] = _Open()
 """Never active."""
 
 
-def make_hitter(
-    store: NearCore,
-    counter: Counter,
-    key_of: Callable[[str], str],
-    otherwise: Callable[[str, int], bool],
-    refused: Callable[[str], None],
-    ration: Callable[[], int] | None,
-    gate: Gate,
-) -> Hitter:
+def make_hitter(store: NearCore, counter: Counter, ways: HitterWays, gate: Gate) -> Hitter:
     """The fast path of one counter of ``store``: tokens that are held here, and refusals that are known. The rest is ``otherwise``'s.
 
     ``held`` has leased counters by name. One that is leased no more has no tokens to take, so it is never wrong to find it.
     """
+    key_of, otherwise, refused, ration = ways
     front, stats, now = store.front, store.stats, store.now_us
     leasable, refuses_free = is_leasable(counter), not (counter.shadow or counter.denied_counts)
     held: dict[str, LeasedCounter] = {}
-    one, retired = 1, False
-    left, given = 0, 0
+    one, retired, left, given = 1, False, 0, 0
 
     def hit(name: str, cost: int = 1) -> bool:
         nonlocal left
