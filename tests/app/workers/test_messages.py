@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.algorithms.leasing import LeaseTerms
+from sluicegate.analytics.embedded import Retention
+from sluicegate.app.analytics.settings import AnalyticsSettings
 from sluicegate.app.control.settings import ControlSettings
 from sluicegate.app.feed.settings import FeedSettings
 from sluicegate.app.regions import RegionSettings
@@ -64,6 +66,17 @@ SETTINGS = Settings(
     feed=FeedSettings(url="unix:/run/feed.sock", token="secret-of-a-node", push="off", wait_s=0),
     tls={"api": TlsFiles(Path("a.pem"), Path("a.key"), Path("ca.pem"))},
     unused_keys=("upstream",),
+    analytics=AnalyticsSettings(
+        mode="kafka",
+        subjects="plain",
+        secret_file=Path("secrets"),
+        retention=Retention(seconds_s=7_200),
+        kafka="127.0.0.1:1",
+        kafka_topic="topic",
+        kafka_config=Path("client.properties"),
+        clickhouse="clickhouse://a@h/d",
+    ),
+    otel=True,
 )
 
 
