@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from real_clickhouse import ClickHouse
 
 from sluicegate.analytics.clickhouse import SCHEMA, ClickHouseHome, ClickHouseSettings, KafkaEngine, migrate
 from sluicegate.analytics.clickhouse.connection import Connection
@@ -161,11 +162,16 @@ def test_statements_that_only_other_servers_carry_out(migrated_clickhouse: Click
 
 
 @pytest.mark.slow
-def test_kafka_engine_of_a_server_without_threads_for_it(new_settings: ClickHouseSettings) -> None:
-    """A server that cannot run the Kafka engine, as the one of these tests, says so; what it kept still answers."""
+def test_kafka_engine_of_a_server_without_threads_for_it(
+    new_settings: ClickHouseSettings, shared_clickhouse: ClickHouse
+) -> None:
+    """A server that cannot run the Kafka engine, as the one of these tests, says so; what it kept still answers, also after a restart."""
     migrate(new_settings)
     with pytest.raises(AnalyticsError):
         create_kafka_tables(new_settings, KafkaEngine(brokers="127.0.0.1:9", topic="t"))
+    assert ClickHouseHome(new_settings).status().batches == 0
+    shared_clickhouse.kill()
+    shared_clickhouse.start()
     assert ClickHouseHome(new_settings).status().batches == 0
 
 

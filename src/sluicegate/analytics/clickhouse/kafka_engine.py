@@ -6,6 +6,7 @@ of what came within RECENT_S, so they are behind by up to REFRESH_S.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,7 @@ from sluicegate.analytics.clickhouse.migrate import check_schema, on_cluster
 from sluicegate.analytics.clickhouse.rollup import TABLES, roll_up_select
 from sluicegate.analytics.clickhouse.settings import ClickHouseSettings
 from sluicegate.analytics.model import HOUR_S, MINUTE_S
-from sluicegate.errors import ConfigurationError
+from sluicegate.errors import AnalyticsError, ConfigurationError
 
 __all__ = [
     "READS_S",
@@ -32,6 +33,9 @@ RECENT_S: Final = 900
 READS_S: Final = {"kafka_flush_interval_ms": 1_000, "kafka_max_block_size": 1_000, "kafka_poll_max_batch_size": 1_000}
 
 _VALID: Final = "isValidJSON(body) AND JSONExtractUInt(body, 'v') = 1 AND JSONExtractString(body, 'id') != '' AND JSONExtractString(body, 'node') != ''"
+
+
+_DROP_TABLE: Final = "DROP TABLE IF EXISTS kafka_batches"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,16 @@ def create_kafka_tables(settings: ClickHouseSettings, engine: KafkaEngine) -> No
         check_schema(connection)
         # The views first, so that nothing is read before they are there.
         table, *views = kafka_statements(engine)
-        for statement in (*refresh_statements(), table, *views):
+        for statement in refresh_statements():
+            connection.run(on_cluster(statement, settings.cluster))
+        try:
+            connection.run(on_cluster(table, settings.cluster))
+        except AnalyticsError:
+            # A server that cannot run the table may keep it all the same, and then not start again.
+            with suppress(AnalyticsError):
+                connection.run(on_cluster(_DROP_TABLE, settings.cluster))
+            raise
+        for statement in views:
             connection.run(on_cluster(statement, settings.cluster))
     finally:
         connection.close()
@@ -118,6 +131,6 @@ def drop_kafka_tables(settings: ClickHouseSettings) -> None:
         refreshed = [f"{table}_{suffix}_refresh" for table in TABLES for suffix in ("minutes", "hours")]
         for name in ("kafka_to_landing", "kafka_to_dead_letters", *refreshed):
             connection.run(on_cluster(f"DROP VIEW IF EXISTS {name}", settings.cluster))
-        connection.run(on_cluster("DROP TABLE IF EXISTS kafka_batches", settings.cluster))
+        connection.run(on_cluster(_DROP_TABLE, settings.cluster))
     finally:
         connection.close()
