@@ -150,7 +150,9 @@ class LimiterStats:
         except KeyError:
             if len(self.refused) >= REFUSAL_COUNTS_MAX:
                 key = (OTHER, outcome)
-            self.refused[key] = self.refused.get(key, 0) + times
+            # No call between reading and writing, where another thread could have its turn.
+            self.refused.setdefault(key, 0)
+            self.refused[key] += times
 
     @property
     def decisions(self) -> dict[tuple[str, str], int]:
@@ -193,7 +195,8 @@ class LimiterStats:
     def _count_shadow(self, rule: str) -> None:
         if rule not in self.shadow_refused and len(self.shadow_refused) >= REFUSAL_COUNTS_MAX:
             rule = OTHER
-        self.shadow_refused[rule] = self.shadow_refused.get(rule, 0) + 1
+        self.shadow_refused.setdefault(rule, 0)
+        self.shadow_refused[rule] += 1
 
 
 def _rule_of(counter: str) -> str:
