@@ -215,7 +215,6 @@ async def test_a_kill_switch_during_a_large_import(open_service, editor):
     await service.lists.put(editor, "block", "ip", "192.0.2.1")
     await node.catch_up()
     loop, waits = asyncio.get_running_loop(), []
-    begun = loop.time()
     importing = asyncio.create_task(service.lists.import_entries(editor, "block", lines(many()), source="waf"))
     while not importing.done():
         began = loop.time()
@@ -223,12 +222,10 @@ async def test_a_kill_switch_during_a_large_import(open_service, editor):
         waits.append(loop.time() - began)
         await node.catch_up()
         await asyncio.sleep(0.2)
-    took = loop.time() - begun
     assert (await importing).added == MANY
     await node.catch_up()
     assert len(node.held) == MANY + 1 and node.fulls == 1
-    # Where the machine is so slow that the import takes a minute, so is the pause.
-    assert len(waits) > 3 and max(waits) < max(2, took / 6), waits
+    assert len(waits) > 3 and max(waits) < 2, waits
 
 
 IMPORTER = """

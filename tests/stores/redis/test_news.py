@@ -98,8 +98,7 @@ def teller(server) -> Iterator[RedisStore]:
     store.close()
 
 
-def threads() -> list[str]:
-    """The news threads of this process."""
+def threads() -> list[str]:  # The news threads of this process.
     return [thread.name for thread in threading.enumerate() if thread.name == "sluicegate news"]
 
 
@@ -185,6 +184,7 @@ def test_many_counters_are_several_messages_and_too_many_are_one(server, teller:
     assert ear.names() == {teller.news_name(KEY)}
 
 
+@pytest.mark.measured
 def test_telling_waits_for_nobody(server, proxy) -> None:
     """A store that hangs, or is closed, costs whoever tells nothing."""
     store = RedisStore(f"redis://127.0.0.1:{proxy.port}?timeout_ms=5000")
@@ -193,10 +193,10 @@ def test_telling_waits_for_nobody(server, proxy) -> None:
     began_s = time.monotonic()
     for _ in range(100):
         store.publish([KEY])
-    assert time.monotonic() - began_s < 60
+    assert time.monotonic() - began_s < 1
     store.close()
     store.publish([KEY])
-    assert store.stats.news_sent == 0
+    assert (time.monotonic() - began_s < 3, store.stats.news_sent) == (True, 0)
 
 
 def test_a_program_that_resets_and_ends_is_heard(server, teller: RedisStore, listen: Listen) -> None:

@@ -246,17 +246,17 @@ def test_a_forked_child_connects_anew(open_store: Open) -> None:
     for _ in range(20):
         store.decide_one(ONE)
     assert os.waitpid(child, 0)[1] == 0
-    assert left(store) == 59
-    assert store.stats.connects == 1
+    assert (left(store), store.stats.connects) == (59, 1)
 
 
+@pytest.mark.measured
 def test_a_server_that_is_absent_is_no_error_at_start() -> None:
     """A limiter opens without its store, decides by the failure policies, and uses the store once it is there."""  # T80
     began = time.monotonic()
     with Limiter.from_quota("2/minute", store="redis://127.0.0.1:1?timeout_ms=50") as limiter:
         decisions = [limiter.check("a") for _ in range(3)]
     assert [(d.allowed, d.degraded) for d in decisions] == [(True, True), (True, True), (False, True)]
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 3
 
 
 async def test_limiter_on_both_ways(server) -> None:
